@@ -42,7 +42,7 @@ enum Command {
     /// status is 127 (not found), 126 (found, but it cannot be executed) or 125 (Ferroce's library
     /// is missing), as with env(1).
     #[command(
-        override_usage = "ferroce run [--no-sysfs] [--no-preload] [--] PROGRAM [ARGUMENT]..."
+        override_usage = "ferroce run [--wire WIRE] [--no-sysfs] [--no-preload] [--] PROGRAM [ARGUMENT]..."
     )]
     Run {
         #[command(flatten)]

@@ -26,9 +26,37 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// The variable by which the preloaded library is told to show nothing, and that value.
 const SYSFS: (&str, &str) = ("FERROCE_SYSFS", "off");
 
+/// The variable that says what devices speak to other hosts.
+const WIRE: &str = "FERROCE_WIRE";
+
+/// What devices speak to other hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Wire {
+    /// RDMA over UDP port 4791
+    #[value(name = "rocev2")]
+    RoceV2,
+    /// RDMA over TCP: the RDMA connection manager and reliable connections
+    Iwarp,
+    /// A device of each kind on every network interface
+    Both,
+}
+
+impl Wire {
+    const fn value(self) -> &'static str {
+        match self {
+            Self::RoceV2 => "rocev2",
+            Self::Iwarp => "iwarp",
+            Self::Both => "both",
+        }
+    }
+}
+
 /// What a program gets besides the two libraries.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Extras {
+    /// What the devices speak to other hosts (FERROCE_WIRE; rocev2 where that is not set)
+    #[arg(long)]
+    wire: Option<Wire>,
     /// Do not show the devices in /sys/class/infiniband and /dev/infiniband
     ///
     /// Some programs look there and do without a device that they do not see: UCX, Open MPI over
@@ -170,7 +198,13 @@ fn changes(extras: Extras) -> Result<Vec<Change>, String> {
     let hide = extras
         .no_sysfs
         .then(|| change(SYSFS.0, SYSFS.1.into(), ListPosition::Alone));
-    Ok([Some(path), preload, hide].into_iter().flatten().collect())
+    let wire = extras
+        .wire
+        .map(|wire| change(WIRE, wire.value().into(), ListPosition::Alone));
+    Ok([Some(path), preload, hide, wire]
+        .into_iter()
+        .flatten()
+        .collect())
 }
 
 fn fail(status: u8, message: &str) -> ExitCode {

@@ -43,6 +43,7 @@ pub use objects::ah::Ah;
 pub use objects::cq::{CompChannel, Cq, CqOptions};
 pub use objects::device::{
     AsyncSubject, Context, Device, DeviceAttr, GidEntry, Hardware, LinkRate, PciAddress, PortAttr,
+    Protocol,
 };
 pub use objects::mr::{DeviceMemory, Mr, Pd, Window};
 pub use objects::qp::{Qp, QpInit};

@@ -4,11 +4,11 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use ferroce_nic::survey::{self, Count, Said};
-use ferroce_nic::{Counters, Device, Nic, all_denials};
+use ferroce_nic::{Counters, Device, Nic, Protocol, all_denials};
 
 use super::message::{Attributes, Reply, Request};
 use crate::sysfs::{UVERBS_MAJOR, UVERBS_MINOR, VERBS_ABI};
-use crate::types::IBV_NODE_CA;
+use crate::types::{IBV_NODE_CA, IBV_NODE_RNIC};
 use crate::verbs::port::port_attr;
 
 /// `enum rdma_nldev_attr`.
@@ -78,9 +78,13 @@ pub(super) fn devices(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<()
             to.text(a::FW_VERSION, &attr.fw_ver);
             to.u64(a::NODE_GUID, attr.node_guid.0);
             to.u64(a::SYS_IMAGE_GUID, attr.sys_image_guid.0);
-            let node = u8::try_from(IBV_NODE_CA).expect("invariant: a small number");
+            let (node, protocol) = match device.protocol() {
+                Protocol::RoceV2 => (IBV_NODE_CA, "roce"),
+                Protocol::Iwarp => (IBV_NODE_RNIC, "iw"),
+            };
+            let node = u8::try_from(node).expect("invariant: a small number");
             to.u8(a::DEV_NODE_TYPE, node);
-            to.text(a::DEV_PROTOCOL, "roce");
+            to.text(a::DEV_PROTOCOL, protocol);
         });
     }
     Ok(())

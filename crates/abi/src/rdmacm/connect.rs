@@ -211,7 +211,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(
 unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Error> {
     // SAFETY: the caller's pointer.
     let id = unsafe { Id::new(id)? };
-    transition::to_error(id)?;
+    transition::to_end(id)?;
     id.nic().disconnect()?;
     if id.qp_type() == IBV_QPT_UD {
         // Nobody was connected, so no event comes.

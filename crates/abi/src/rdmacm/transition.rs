@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use ferroce_nic::Error;
+use ferroce_nic::{Error, Protocol};
 use ferroce_proto::cm::min_rnr_timer;
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpState};
 
@@ -77,17 +77,27 @@ pub(super) fn datagram_to_rts(id: Id<'_>) -> Result<(), Error> {
 
 /// To ERR, which flushes its work; nothing without a queue pair.
 pub(super) fn to_error(id: Id<'_>) -> Result<(), Error> {
+    move_to(id, QpState::Err)
+}
+
+/// To where a connection ends: ERR, and on iWARP SQD, from where what is under way still goes out
+/// (`rdma_disconnect` of librdmacm).
+pub(super) fn to_end(id: Id<'_>) -> Result<(), Error> {
+    let device = id.nic().device();
+    let is_iwarp = device.is_some_and(|device| device.protocol() == Protocol::Iwarp);
+    let state = if is_iwarp { QpState::Sqd } else { QpState::Err };
+    move_to(id, state)
+}
+
+fn move_to(id: Id<'_>, qp_state: QpState) -> Result<(), Error> {
     if id.qp().is_null() {
         return Ok(());
     }
-    modify(
-        id,
-        &QpAttr {
-            qp_state: QpState::Err,
-            ..QpAttr::default()
-        },
-        AttrMask::STATE,
-    )
+    let attr = QpAttr {
+        qp_state,
+        ..QpAttr::default()
+    };
+    modify(id, &attr, AttrMask::STATE)
 }
 
 /// The active side's last step: the queue pair to RTS, then the RTU. If that fails, the peer is

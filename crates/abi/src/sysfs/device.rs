@@ -4,12 +4,12 @@ use std::ffi::c_int;
 use std::fs;
 use std::sync::Arc;
 
-use ferroce_nic::Device;
+use ferroce_nic::{Device, Protocol};
 use ferroce_proto::ids::Guid;
 
 use super::tree::{Node, Tree};
 use super::{CLASS, NODES, UVERBS_MAJOR, UVERBS_MINOR, VERBS, place, port};
-use crate::types::IBV_NODE_CA;
+use crate::types::{IBV_NODE_CA, IBV_NODE_RNIC};
 
 /// ABI version of the device's own part in the commands to the kernel: no such commands, no
 /// version.
@@ -49,8 +49,11 @@ fn link(tree: &mut Tree, class: &str, name: &str, to: &str) {
 fn attributes(tree: &mut Tree, device: &Arc<Device>, folder: &str) {
     let attr = device.attr();
     let text = |what: &str| format!("{folder}/{what}");
-    let node_type = IBV_NODE_CA;
-    tree.text(text("node_type"), format!("{node_type}: CA\n"));
+    let node_type = match device.protocol() {
+        Protocol::RoceV2 => format!("{IBV_NODE_CA}: CA\n"),
+        Protocol::Iwarp => format!("{IBV_NODE_RNIC}: RNIC\n"),
+    };
+    tree.text(text("node_type"), node_type);
     tree.text(text("node_guid"), guid(attr.node_guid));
     tree.text(text("sys_image_guid"), guid(attr.sys_image_guid));
     tree.text(text("fw_ver"), format!("{}\n", attr.fw_ver));

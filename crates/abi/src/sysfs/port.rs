@@ -4,13 +4,13 @@ use std::ffi::c_int;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use ferroce_nic::Device;
+use ferroce_nic::{Device, Protocol};
 use ferroce_proto::ids::DEFAULT_PKEY;
 
 use super::counters;
 use super::tree::Tree;
 use crate::types::{IBV_LINK_LAYER_ETHERNET, ibv_port_attr};
-use crate::verbs::port::port_attr;
+use crate::verbs::port::{partitions, port_attr};
 
 /// Texts of `enum ibv_port_state`.
 const STATES: [&str; 6] = ["NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER"];
@@ -34,10 +34,16 @@ pub(super) fn add(tree: &mut Tree, device: &Arc<Device>, folder: &str) {
             Ok(format!("{}\n", show(&port_attr(&device))))
         });
     }
-    tree.text(
-        format!("{folder}/pkeys/0"),
-        format!("{DEFAULT_PKEY:#06x}\n"),
-    );
+    if partitions(device) > 0 {
+        tree.text(
+            format!("{folder}/pkeys/0"),
+            format!("{DEFAULT_PKEY:#06x}\n"),
+        );
+    }
+    let gid_type = match device.protocol() {
+        Protocol::RoceV2 => "RoCE v2\n",
+        Protocol::Iwarp => "IB/RoCE v1\n",
+    };
     let ndevs = format!("{folder}/gid_attrs/ndevs");
     let types = format!("{folder}/gid_attrs/types");
     for index in 0..device.port().gid_tbl_len {
@@ -50,7 +56,7 @@ pub(super) fn add(tree: &mut Tree, device: &Arc<Device>, folder: &str) {
         tree.file(format!("{types}/{index}"), move || {
             // An empty entry has no type, and the kernel refuses to read it.
             of.gid(index)
-                .map(|_| "RoCE v2\n".to_owned())
+                .map(|_| gid_type.to_owned())
                 .ok_or(libc::EINVAL)
         });
         let of = Arc::clone(device);

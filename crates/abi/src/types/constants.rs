@@ -187,7 +187,9 @@ c_constants! { REREG: i32;
 
 c_constants! { DEVICE: u32;
     IBV_NODE_CA = 1;
+    IBV_NODE_RNIC = 4;
     IBV_TRANSPORT_IB = 0;
+    IBV_TRANSPORT_IWARP = 1;
     IBV_ATOMIC_NONE = 0;
     IBV_ATOMIC_HCA = 1;
     IBV_ATOMIC_GLOB = 2;

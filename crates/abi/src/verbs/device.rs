@@ -4,13 +4,13 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferroce_nic::{Device, Error};
+use ferroce_nic::{Device, Error, Protocol};
 use libc::c_void;
 
 use super::engine;
 use crate::errno::as_null;
 use crate::object::{self, Handle};
-use crate::types::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
+use crate::types::{IBV_NODE_CA, IBV_NODE_RNIC, IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP, ibv_device};
 
 /// What follows `struct ibv_device`.
 #[repr(C)]
@@ -81,8 +81,12 @@ pub(crate) fn handle_of(device: &Arc<Device>) -> *mut ibv_device {
 /// The public part.
 fn describe(device: &Device) -> ibv_device {
     let mut public = ibv_device::zeroed();
-    public.node_type = IBV_NODE_CA as c_int;
-    public.transport_type = IBV_TRANSPORT_IB as c_int;
+    let (node_type, transport_type) = match device.protocol() {
+        Protocol::RoceV2 => (IBV_NODE_CA, IBV_TRANSPORT_IB),
+        Protocol::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
+    };
+    public.node_type = node_type as c_int;
+    public.transport_type = transport_type as c_int;
     let uverbs = format!("uverbs{}", device.index());
     copy_text(&mut public.name, device.name());
     copy_text(

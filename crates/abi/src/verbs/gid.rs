@@ -4,13 +4,13 @@ use crate::object::{Refusal, inherited_minus_one, refuse_inherited};
 use std::ffi::c_int;
 use std::ptr;
 
-use ferroce_nic::Error;
+use ferroce_nic::{Error, Protocol};
 use libc::ssize_t;
 
 use super::port::{check_port, device};
 use crate::convert::gid_to_c;
 use crate::errno::{as_errno, invalid, result_as_minus_one, unbuilt};
-use crate::types::{IBV_GID_TYPE_ROCE_V2, ibv_context, ibv_gid, ibv_gid_entry};
+use crate::types::{IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2, ibv_context, ibv_gid, ibv_gid_entry};
 
 /// `enum ibv_gid_type_sysfs`, the older numbering: IB and RoCEv1 are one.
 const SYSFS_ROCE_V1: u32 = 0;
@@ -62,7 +62,9 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     let index = c_int::try_from(index).unwrap_or(-1);
     // SAFETY: a live context.
     let result = unsafe { lookup(context, port_num, index) }.map(|gid| {
-        let code = if gid == ibv_gid::default() {
+        // SAFETY: a live context.
+        let protocol = unsafe { device(context) }.protocol();
+        let code = if gid == ibv_gid::default() || protocol == Protocol::Iwarp {
             SYSFS_ROCE_V1
         } else {
             SYSFS_ROCE_V2
@@ -79,12 +81,17 @@ pub unsafe extern "C" fn ibv_query_gid_type(
 /// `context` is live.
 unsafe fn entries(context: *mut ibv_context) -> Vec<ibv_gid_entry> {
     // SAFETY: the caller's promise.
-    let gids = unsafe { device(context) }.gids();
+    let device = unsafe { device(context) };
+    let gid_type = match device.protocol() {
+        Protocol::RoceV2 => IBV_GID_TYPE_ROCE_V2,
+        Protocol::Iwarp => IBV_GID_TYPE_IB,
+    };
+    let gids = device.gids();
     let entry = |e: ferroce_nic::GidEntry| ibv_gid_entry {
         gid: gid_to_c(e.gid),
         gid_index: e.index,
         port_num: 1,
-        gid_type: IBV_GID_TYPE_ROCE_V2,
+        gid_type,
         ndev_ifindex: e.ifindex,
     };
     gids.into_iter().map(entry).collect()

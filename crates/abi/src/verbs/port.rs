@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 
-use ferroce_nic::{Device, DropReason, Error};
+use ferroce_nic::{Device, DropReason, Error, Protocol};
 use ferroce_proto::ids::DEFAULT_PKEY;
 
 use super::context;
@@ -86,10 +86,15 @@ pub(crate) fn device_attr(device: &Device) -> ibv_device_attr {
     c.max_srq = int(attr.max_srq);
     c.max_srq_wr = int(attr.max_srq_wr);
     c.max_srq_sge = int(attr.max_srq_sge);
-    c.max_pkeys = 1;
+    c.max_pkeys = partitions(device);
     c.local_ca_ack_delay = attr.local_ca_ack_delay;
     c.phys_port_cnt = 1;
     c
+}
+
+/// Entries of the `P_Key` table: the default partition. iWARP has no partitions.
+pub(crate) fn partitions(device: &Device) -> u16 {
+    u16::from(device.protocol() == Protocol::RoceV2)
 }
 
 /// `struct ibv_port_attr` of a device's port.
@@ -104,12 +109,15 @@ pub(crate) fn port_attr(device: &Device) -> ibv_port_attr {
     c.max_mtu = port.max_mtu as u32;
     c.active_mtu = port.active_mtu as u32;
     c.gid_tbl_len = int(port.gid_tbl_len);
-    c.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+    c.port_cap_flags = match device.protocol() {
+        Protocol::RoceV2 => IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS,
+        Protocol::Iwarp => IBV_PORT_CM_SUP,
+    };
     c.max_msg_sz = port.max_msg_sz;
     let dropped = |why| u32::try_from(device.counters().dropped(why)).unwrap_or(u32::MAX);
     c.bad_pkey_cntr = dropped(DropReason::Pkey);
     c.qkey_viol_cntr = dropped(DropReason::Qkey);
-    c.pkey_tbl_len = 1;
+    c.pkey_tbl_len = partitions(device);
     c.max_vl_num = 1;
     let link = device.hardware().link;
     c.active_width = link.width_code;
@@ -120,7 +128,9 @@ pub(crate) fn port_attr(device: &Device) -> ibv_port_attr {
         PHYS_DISABLED
     };
     c.link_layer = IBV_LINK_LAYER_ETHERNET;
-    c.flags = IBV_QPF_GRH_REQUIRED;
+    if device.protocol() == Protocol::RoceV2 {
+        c.flags = IBV_QPF_GRH_REQUIRED;
+    }
     c
 }
 
@@ -150,14 +160,19 @@ pub unsafe extern "C" fn ibv_query_device(
 
 /// On-demand paging works with everything: all memory is accessed by its address at the moment of
 /// the access.
-fn odp_caps(c: &mut ibv_device_attr_ex) {
+fn odp_caps(c: &mut ibv_device_attr_ex, protocol: Protocol) {
     const DATAGRAM: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
     const UNRELIABLE: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
     const RELIABLE: u32 =
         DATAGRAM | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
     c.odp_caps.general_caps = u64::from(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT);
-    c.odp_caps.per_transport_caps = [RELIABLE, UNRELIABLE, DATAGRAM];
-    c.xrc_odp_caps = RELIABLE;
+    match protocol {
+        Protocol::RoceV2 => {
+            c.odp_caps.per_transport_caps = [RELIABLE, UNRELIABLE, DATAGRAM];
+            c.xrc_odp_caps = RELIABLE;
+        }
+        Protocol::Iwarp => c.odp_caps.per_transport_caps = [RELIABLE, 0, 0],
+    }
 }
 
 /// `ibv_query_device_ex(3)`. A child may ask, as for [`ibv_query_device`].
@@ -186,7 +201,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     let limits = device.attr();
     c.device_cap_flags_ex = limits.device_cap_flags_ex | u64::from(limits.device_cap_flags);
     c.phys_port_cnt_ex = 1;
-    odp_caps(&mut c);
+    odp_caps(&mut c, device.protocol());
     c.max_dm_size = limits.max_dm_size;
     c.completion_timestamp_mask = limits.completion_timestamp_mask;
     c.hca_core_clock = limits.hca_core_clock;
@@ -240,15 +255,17 @@ pub(crate) unsafe extern "C" fn query_port(
 
 /// `ibv_query_pkey(3)`: the table has one entry, the default partition. Big-endian.
 pub unsafe extern "C" fn ibv_query_pkey(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     port_num: u8,
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
+    // SAFETY: a live context.
+    let entries = partitions(unsafe { device(context) });
     let checked = check_port(port_num).and_then(|()| match index {
-        0 => Ok(()),
+        0 if entries > 0 => Ok(()),
         _ => Err(invalid(format!(
-            "P_Key index {index}: the table has one entry"
+            "P_Key index {index}: the table has {entries} entries"
         ))),
     });
     if checked.is_ok() {
@@ -260,12 +277,14 @@ pub unsafe extern "C" fn ibv_query_pkey(
 
 /// `ibv_get_pkey_index(3)`: the index of a big-endian `P_Key`, or -1.
 pub unsafe extern "C" fn ibv_get_pkey_index(
-    _context: *mut ibv_context,
+    context: *mut ibv_context,
     port_num: u8,
     pkey: u16,
 ) -> c_int {
+    // SAFETY: a live context.
+    let entries = partitions(unsafe { device(context) });
     let checked = check_port(port_num).and_then(|()| {
-        if pkey == DEFAULT_PKEY.to_be() {
+        if entries > 0 && pkey == DEFAULT_PKEY.to_be() {
             Ok(())
         } else {
             Err(invalid(format!(

@@ -29,6 +29,9 @@ impl Work<'_> {
             // The listener may have come after the address was resolved.
             self.check_port_owner(id.ps, dst)?;
         }
+        if id.is_on_iwarp() {
+            return self.connect_over_tcp(key, param);
+        }
         if id.qp_type == QpType::Ud {
             return self.resolve_service(key, &param.private_data);
         }
@@ -53,6 +56,9 @@ impl Work<'_> {
     pub(super) fn accept(&mut self, key: u64, param: &ConnParam) -> Result<(), Error> {
         let id = self.state.id(key)?;
         id.expect("rdma_accept", &[Progress::Connecting])?;
+        if id.is_on_iwarp() {
+            return self.accept_over_tcp(key, param);
+        }
         let conversation = id.conversation.filter(|_| id.passive);
         let conversation =
             conversation.ok_or_else(|| Error::invalid("rdma_accept without a request"))?;
@@ -92,6 +98,9 @@ impl Work<'_> {
     }
 
     pub(super) fn reject(&mut self, key: u64, reason: RejReason, data: &[u8]) -> Result<(), Error> {
+        if self.state.id(key)?.is_on_iwarp() {
+            return self.reject_over_tcp(key, data);
+        }
         let conversation = self.conversation(key, "rdma_reject")?;
         if self.state.id(key)?.qp_type == QpType::Ud {
             return self.reject_datagrams(key, conversation, data);
@@ -135,6 +144,9 @@ impl Work<'_> {
             "rdma_disconnect",
             &[Progress::Connecting, Progress::Disconnected],
         )?;
+        if id.is_on_iwarp() {
+            return self.disconnect_over_tcp(key);
+        }
         if let Some(conversation) = id.conversation
             && let Err(error) = self.state.agent.disconnect(self.now, conversation)
         {
@@ -169,10 +181,11 @@ impl Work<'_> {
     /// Ends an identifier. Requests in its undelivered events end with them, outside of the lock.
     pub(super) fn destroy(&mut self, id: &Id) {
         let key = id.key();
-        let Some(state) = self.state.ids.remove(&key) else {
+        let Some(mut state) = self.state.ids.remove(&key) else {
             return;
         };
         self.state.resolving.forget(key);
+        self.end_hold(std::mem::take(&mut state.stream));
         match state.port {
             Some(PortHold::Claimed(port)) => self.release(PortKey { ps: state.ps, port }, key),
             Some(PortHold::Source(port)) => self

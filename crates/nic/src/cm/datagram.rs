@@ -8,7 +8,7 @@ use ferroce_proto::verbs::QpType;
 
 use super::connect::{addressed, mad_path, private_data, wrong_state};
 use super::qp_attr::address;
-use super::request::{Newcomer, Refusal};
+use super::request::{Newcomer, Origin, Refusal};
 use super::service::Work;
 use super::state::{IdState, Progress};
 use super::{ConnParam, EventKind, EventParam, UdParam};
@@ -129,7 +129,7 @@ impl Work<'_> {
                     }),
                     ..Newcomer::default()
                 };
-                self.make_passive(conversation, asked, newcomer)
+                self.make_passive(Origin::Conversation(conversation), asked, newcomer)
             });
         let Err(refusal) = made else {
             return;

@@ -1,25 +1,28 @@
 //! Datagrams to a port, and MADs of a link, from processes of another user: what a service believes
 //! of them.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ferroce_os::netdev::{Address, Interface};
+use ferroce_os::poll::Interest;
 use ferroce_os::random;
 use ferroce_os::unix::{Credentials, Dgram, LocalUser, Relation};
-use ferroce_proto::ids::Gid;
+use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::mad::{Mad, ServiceId};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
 use super::ports::PortKey;
 use super::{CmService, EventChannel, EventKind, Host, PortSpace, Speaker, Via};
-use crate::Device;
 use crate::base::denials::{Asker, Denial};
 use crate::link::Addressing;
+use crate::link::stream::Connection;
 use crate::objects::device::{DeviceList, Shapes};
+use crate::{Device, Error};
 
 /// The slots of the service and of the other user's process.
 const OWN: u16 = 11;
@@ -100,6 +103,19 @@ impl Host for Stub {
     }
     fn watch(&self, _fd: RawFd, _token: u64) {}
     fn unwatch(&self, _fd: RawFd) {}
+    fn watch_setup(&self, _fd: RawFd, _number: u32, _interest: Interest) -> io::Result<()> {
+        panic!("the devices are for RoCEv2");
+    }
+    fn rewatch_setup(&self, _fd: RawFd, _number: u32, _interest: Interest) -> io::Result<()> {
+        panic!("the devices are for RoCEv2");
+    }
+    fn connect_stream(&self, qpn: Qpn, _connection: Connection) -> Result<(), Error> {
+        panic!("queue pair {qpn:?} is connected over TCP");
+    }
+    fn end_stream(&self, _qpn: Qpn) {}
+    fn admits_stream(&self, _peer: IpAddr) -> Result<(), Error> {
+        Ok(())
+    }
     fn reschedule(&self) {}
 }
 

@@ -7,17 +7,19 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use ferroce_os::neighbour::{self, Known};
+use ferroce_os::poll::Interest;
 use ferroce_os::udp;
 use ferroce_os::unix::{Credentials, LocalUser, Relation};
-use ferroce_proto::ids::Gid;
+use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
 
 use super::speaker::Speaker;
-use crate::Device;
 use crate::base::denials::{Asker, Denial};
 use crate::link::Addressing;
 use crate::link::local::NAMES;
+use crate::link::stream::Connection;
+use crate::{Device, Error};
 
 /// The engine, as the service sees it.
 ///
@@ -90,6 +92,17 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn watch(&self, fd: RawFd, token: u64);
     /// Ends [`watch`](Self::watch).
     fn unwatch(&self, fd: RawFd);
+    /// Calls [`CmService::on_stream_event`](super::CmService::on_stream_event) with the number when
+    /// a TCP socket is ready. Closing the socket ends that.
+    fn watch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()>;
+    /// Changes what a socket is watched for.
+    fn rewatch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()>;
+    /// Gives a connection on which both ends have agreed to a queue pair.
+    fn connect_stream(&self, qpn: Qpn, connection: Connection) -> Result<(), Error>;
+    /// Ends the connection of a queue pair in order.
+    fn end_stream(&self, qpn: Qpn);
+    /// Whether this process deals with a peer over TCP, and why not.
+    fn admits_stream(&self, peer: IpAddr) -> Result<(), Error>;
     /// The service's deadline has moved: ask for it before sleeping again.
     fn reschedule(&self);
 }

@@ -243,10 +243,10 @@ impl Id {
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.look(|state| state.dst)
     }
-    /// The path, once the route is resolved or a request came.
+    /// The path, once the route is resolved or a request came. iWARP has none.
     #[must_use]
     pub fn route(&self) -> Option<Route> {
-        self.look(|state| state.route)
+        self.look(|state| state.route.filter(|_| !state.is_on_iwarp()))
     }
     /// Ends the identifier: undelivered events vanish, the peer is told, the port is free. Connect
     /// requests that nobody has fetched are rejected.

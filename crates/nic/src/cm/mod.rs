@@ -12,6 +12,7 @@
 //! | `neighbour` | whether anybody is there |
 //! | `network` | identifiers whose device or address goes |
 //! | `connect`, `request`, `events` | commands to conversations, and what they bring |
+//! | `iwarp` | connections over TCP |
 //! | `datagram` | the same for datagram services (service id resolution) |
 //! | `multicast` | joining groups |
 //! | `qp_attr` | queue pair attributes of a connection |
@@ -28,6 +29,7 @@ mod events;
 mod fuzz;
 mod host;
 mod id;
+mod iwarp;
 mod lookout;
 mod low_ports;
 mod multicast;

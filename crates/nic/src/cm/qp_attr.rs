@@ -23,12 +23,37 @@ impl State {
         if id.qp_type == QpType::Ud {
             return datagrams(id, to);
         }
+        if id.is_on_iwarp() {
+            return over_tcp(id, to);
+        }
         match to {
             QpState::Init => init(id, phase),
             QpState::Rtr => rtr(id, phase),
             QpState::Rts => rts(id, phase),
             other => Err(no_attributes(other)),
         }
+    }
+}
+
+/// On iWARP the connection manager moves queue pairs by itself (`iw_cm_init_qp_attr`).
+fn over_tcp(id: &IdState, to: QpState) -> Result<(QpAttr, AttrMask), Error> {
+    let access = match id.progress {
+        Progress::Connecting | Progress::Disconnected => Access::REMOTE_WRITE | Access::REMOTE_READ,
+        _ => Access::empty(),
+    };
+    let attr = QpAttr {
+        qp_state: to,
+        qp_access_flags: access,
+        port_num: PORT,
+        ..QpAttr::default()
+    };
+    match to {
+        QpState::Init | QpState::Rtr => Ok((
+            attr,
+            AttrMask::STATE | AttrMask::ACCESS_FLAGS | AttrMask::PORT,
+        )),
+        QpState::Rts => Ok((attr, AttrMask::PORT)),
+        other => Err(no_attributes(other)),
     }
 }
 

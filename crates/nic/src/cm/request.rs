@@ -9,6 +9,7 @@ use ferroce_proto::mad::{CommId, IpCmHeader, PrivateData, RejReason, Req, Servic
 use ferroce_proto::verbs::{Mtu, QpType};
 
 use super::channel::{BacklogPlace, Queued};
+use super::iwarp::StreamHold;
 use super::routing::port_of;
 use super::service::Work;
 use super::state::{Connection, IdState, Progress};
@@ -19,9 +20,18 @@ use crate::Device;
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) listener: u64,
-    src: SocketAddr,
-    dst: SocketAddr,
+    pub(super) src: SocketAddr,
+    pub(super) dst: SocketAddr,
     pub(super) device: Arc<Device>,
+}
+
+/// What a request came by, and what answers it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Origin {
+    /// A conversation of MADs.
+    Conversation(CommId),
+    /// A TCP connection that is being set up.
+    Stream(u32),
 }
 
 /// What a request gets that does not become a connection request event.
@@ -48,7 +58,9 @@ impl Work<'_> {
     pub(super) fn on_request(&mut self, conversation: CommId, req: &Req, path: MadPath) {
         let made = self
             .examine_connection(req, path)
-            .and_then(|(asked, newcomer)| self.make_passive(conversation, asked, newcomer));
+            .and_then(|(asked, newcomer)| {
+                self.make_passive(Origin::Conversation(conversation), asked, newcomer)
+            });
         let Err(refusal) = made else {
             // The program needs its time to answer.
             if let Err(error) = self.state.agent.delay(conversation) {
@@ -134,7 +146,7 @@ impl Work<'_> {
     /// Makes the identifier and tells the listener's owner.
     pub(super) fn make_passive(
         &mut self,
-        conversation: CommId,
+        origin: Origin,
         asked: Asked,
         newcomer: Newcomer,
     ) -> Result<(), Refusal> {
@@ -154,7 +166,7 @@ impl Work<'_> {
         let key = self.state.new_key();
         let id = Id::assemble(self.service, key, ps);
         tracing::debug!(target: "ferroce::cm", id = key, from = %asked.src, to = %asked.dst, "connect request");
-        let state = IdState {
+        let mut state = IdState {
             progress: Progress::Connecting,
             passive: true,
             takes_events: false,
@@ -163,12 +175,17 @@ impl Work<'_> {
             dst: Some(asked.src),
             device: Some(asked.device),
             route: newcomer.route,
-            conversation: Some(conversation),
             connection: newcomer.connection,
             ..IdState::new(Arc::downgrade(&id), &channel, ps, qp_type)
         };
+        match origin {
+            Origin::Conversation(conversation) => {
+                state.conversation = Some(conversation);
+                self.state.by_conversation.insert(conversation, key);
+            }
+            Origin::Stream(number) => state.stream = StreamHold::SettingUp(number),
+        }
         self.state.ids.insert(key, state);
-        self.state.by_conversation.insert(conversation, key);
         let event = Event {
             id,
             listen_id: Some(listen_id),

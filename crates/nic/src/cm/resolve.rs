@@ -13,7 +13,8 @@ use super::ports::{Change, Holder, PortKey};
 use super::request::source_gid;
 use super::service::Work;
 use super::state::{IdState, PortHold, Progress};
-use super::{EventKind, EventParam, Route};
+use super::{EventKind, EventParam, PortSpace, Route};
+use crate::objects::device::Protocol;
 use crate::{Device, Error};
 
 /// Backlog of a listener that asks for none, and the longest.
@@ -24,11 +25,13 @@ const HEADERS: u32 = 96;
 const HOP_LIMIT: u8 = 64;
 
 impl Work<'_> {
-    pub(super) fn bind(&mut self, key: u64, addr: SocketAddr) -> Result<(), Error> {
-        self.state
-            .id(key)?
-            .expect("rdma_bind_addr", &[Progress::Idle])?;
-        let device = self.device_to_bind(addr.ip())?;
+    /// Claims the RDMA port of an address for an identifier.
+    pub(super) fn bind_port(
+        &mut self,
+        key: u64,
+        addr: SocketAddr,
+        device: Option<Arc<Device>>,
+    ) -> Result<(), Error> {
         let id = self.state.id(key)?;
         let holder = Holder {
             id: key,
@@ -56,7 +59,7 @@ impl Work<'_> {
     }
 
     /// The device of a specific address; none for a wildcard.
-    fn device_to_bind(&self, ip: IpAddr) -> Result<Option<Arc<Device>>, Error> {
+    pub(super) fn device_to_bind(&self, ip: IpAddr) -> Result<Option<Arc<Device>>, Error> {
         if ip.is_unspecified() {
             return Ok(None);
         }
@@ -96,7 +99,8 @@ impl Work<'_> {
             wanted.min(MAX_BACKLOG)
         };
         id.progress = Progress::Listening;
-        Ok(())
+        let limit = id.backlog.limit;
+        self.listen_on_tcp(key, limit)
     }
 
     pub(super) fn resolve_addr(
@@ -178,6 +182,8 @@ impl Work<'_> {
                 format!("{src_ip}, from where {dst_ip} is reached, is of no device"),
             )
         })?;
+        let ps = self.state.id(key)?.ps;
+        check_port_space(ps, &device)?;
         let id = self.state.id_mut(key)?;
         id.src = Some(with_ip(src, src_ip, &device));
         let dst = with_ip(dst, dst_ip, &device);
@@ -291,6 +297,21 @@ fn flow_label(src: SocketAddr, dst: SocketAddr) -> u32 {
         SocketAddr::V6(v6) if v6.flowinfo() & MASK != 0 => v6.flowinfo() & MASK,
         _ => (u32::from(src.port()) * 31 + u32::from(dst.port())) & MASK,
     }
+}
+
+/// iWARP has connections only.
+pub(super) fn check_port_space(ps: PortSpace, device: &Device) -> Result<(), Error> {
+    if device.protocol() == Protocol::Iwarp && ps != PortSpace::Tcp {
+        return Err(Error::new(
+            libc::ENODEV,
+            format!(
+                "{} speaks iWARP, which has connections of port space TCP only, not {}",
+                device.name(),
+                ps.name()
+            ),
+        ));
+    }
+    Ok(())
 }
 
 fn any_like(ip: IpAddr) -> IpAddr {

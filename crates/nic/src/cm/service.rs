@@ -14,6 +14,7 @@ use ferroce_proto::time::Time;
 
 use super::channel::Queued;
 use super::host::{Host, Via};
+use super::iwarp::Iwarp;
 use super::lookout::Lookout;
 use super::neighbour::Resolving;
 use super::pace::Pace;
@@ -58,7 +59,7 @@ pub(crate) struct CmService(pub(super) Arc<ServiceInner>);
 
 #[derive(Debug)]
 pub(super) struct ServiceInner {
-    host: Weak<dyn Host>,
+    pub(super) host: Weak<dyn Host>,
     /// Sends to the sockets that claim ports.
     sender: Dgram,
     state: Mutex<State>,
@@ -66,6 +67,8 @@ pub(super) struct ServiceInner {
     deadline: AtomicU64,
     /// The time for MADs from other hosts that name no conversation.
     strays: Mutex<TimeShare>,
+    /// Identifiers whose connections over TCP have ended since the last step.
+    pub(super) ended: Mutex<Vec<u64>>,
 }
 
 #[derive(Debug)]
@@ -82,6 +85,7 @@ pub(super) struct State {
     pub(super) lookout: Lookout,
     pub(super) pace: Pace,
     pub(super) resolving: Resolving,
+    pub(super) iwarp: Iwarp,
     next_key: u64,
 }
 
@@ -121,6 +125,7 @@ impl CmService {
             lookout: Lookout::default(),
             pace: Pace::default(),
             resolving: Resolving::default(),
+            iwarp: Iwarp::default(),
             next_key: 1,
         };
         Ok(Self(Arc::new(ServiceInner {
@@ -129,6 +134,7 @@ impl CmService {
             state: Mutex::new(state),
             deadline: AtomicU64::new(NEVER),
             strays: Mutex::new(TimeShare::new(STRAYS_PART, STRAYS_SAVED)),
+            ended: Mutex::default(),
         })))
     }
 
@@ -230,6 +236,7 @@ impl CmService {
             work.look_out();
             work.send_waiting();
             work.look_at_links();
+            work.end_late_setups();
         });
     }
 
@@ -276,11 +283,16 @@ impl CmService {
             sender: &self.0.sender,
             trash: Vec::new(),
         };
+        work.on_streams_ended(std::mem::take(&mut lock(&self.0.ended)));
         let result = f(&mut work);
         work.pump();
         let trash = std::mem::take(&mut work.trash);
         let deadline = state.deadline().map_or(NEVER, |at| at.0);
         let before = self.0.deadline.swap(deadline, Ordering::Relaxed);
+        if !lock(&self.0.ended).is_empty() {
+            // Since this step began.
+            self.0.wants_step();
+        }
         drop(state);
         if deadline < before {
             host.reschedule();
@@ -309,6 +321,13 @@ impl CmService {
     }
 }
 
+impl ServiceInner {
+    /// There is something for [`CmService::on_deadline`] at once.
+    pub(super) fn wants_step(&self) {
+        self.deadline.store(0, Ordering::Relaxed);
+    }
+}
+
 impl State {
     pub(super) fn new_key(&mut self) -> u64 {
         let key = self.next_key;
@@ -331,6 +350,7 @@ impl State {
             self.lookout.deadline(),
             self.pace.deadline(),
             self.resolving.deadline(),
+            self.iwarp.deadline(),
         ]
         .into_iter()
         .fold(None, Time::sooner)

@@ -8,6 +8,7 @@ use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::mad::{CommId, ServiceId};
 use ferroce_proto::verbs::QpType;
 
+use super::iwarp::StreamHold;
 use super::network::Footing;
 use super::{EventChannel, Id, PortSpace, Route};
 use crate::{Device, Error};
@@ -98,6 +99,8 @@ pub(super) struct IdState {
     /// First PSN of the peer's requests, chosen by us.
     pub(super) rq_psn: Psn,
     pub(super) connection: Connection,
+    /// What it has of TCP, on iWARP.
+    pub(super) stream: StreamHold,
     /// Of datagrams, once settled.
     pub(super) qkey: Option<u32>,
     pub(super) backlog: Backlog,
@@ -128,6 +131,7 @@ impl IdState {
             conversation: None,
             rq_psn: Psn::new(ferroce_os::random::u32()),
             connection: Connection::default(),
+            stream: StreamHold::None,
             qkey: None,
             backlog: Backlog::default(),
         }

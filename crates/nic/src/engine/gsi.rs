@@ -1,6 +1,7 @@
 //! QP1, the general services queue pair: MADs in and out for the connection manager, and what else
 //! that needs of the engine.
 
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -15,16 +16,16 @@ use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Bth, Deth, ExtHeaders, Opcode, Packet};
 
 use super::token::Token;
-use crate::Device;
-use crate::Nic;
 use crate::base::counters::DropReason;
 use crate::base::denials::{Asker, Denial};
 use crate::base::sync::lock;
 use crate::cm::{Host, Via};
 use crate::link::local::{ConnectError, Frame, is_vouched};
-use crate::link::path::{Came, Egress, Origin};
+use crate::link::path::{Came, Egress, Origin, Policy};
+use crate::link::stream::Connection;
 use crate::link::wire::private_ports::PRIVATE_PORTS;
 use crate::link::{Addressing, Batch};
+use crate::{Device, Error, Nic};
 
 /// Processes at most that get a copy of one MAD.
 const SPREAD: usize = 64;
@@ -124,6 +125,41 @@ impl Host for Nic {
         if let Err(e) = self.poller.remove(fd) {
             tracing::warn!(target: "ferroce::cm", "cannot stop watching a port: {e}");
         }
+    }
+
+    fn watch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()> {
+        self.poller.add(fd, Token::Setup(number).raw(), interest)
+    }
+
+    fn rewatch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()> {
+        self.poller.modify(fd, Token::Setup(number).raw(), interest)
+    }
+
+    fn connect_stream(&self, qpn: Qpn, connection: Connection) -> Result<(), Error> {
+        let qp = self.qps().find(qpn).ok_or_else(|| {
+            Error::invalid(format!("this process has no queue pair {:#x}", qpn.get()))
+        })?;
+        qp.connect_stream(connection)
+    }
+
+    fn end_stream(&self, qpn: Qpn) {
+        if let Some(qp) = self.qps().find(qpn) {
+            qp.end_stream();
+        }
+    }
+
+    fn admits_stream(&self, peer: IpAddr) -> Result<(), Error> {
+        let refused = |why: &str| Err(Error::new(libc::EACCES, format!("{peer}: {why}")));
+        if self.peers.are_own_user() {
+            return refused("FERROCE_PEERS=own-user, and over TCP nobody tells the user of a peer");
+        }
+        if self.policy == Policy::Local && !Self::is_local(self, peer) {
+            return refused("FERROCE_PATH=local: connections to other hosts are switched off");
+        }
+        if !(Self::is_local(self, peer) || self.admits_host(peer)) {
+            return refused("FERROCE_PEERS leaves it out");
+        }
+        Ok(())
     }
 
     fn user_of(&self, sender: Credentials) -> LocalUser {

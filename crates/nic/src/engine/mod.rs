@@ -25,13 +25,15 @@ mod wait;
 mod wire;
 
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use ferroce_os::lock::Lock;
 use ferroce_os::netlink::RouteSocket;
-use ferroce_os::poll::Poller;
+use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::unix::{LocalUser, Relation};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
@@ -45,6 +47,7 @@ use self::progress::Progress;
 use self::short_rings::NewShortRings;
 pub(crate) use self::short_rings::{End, Eye, ShortRingOffer, Watch};
 pub(crate) use self::table::QpTable;
+use self::token::Token;
 use self::wire::Wire;
 use crate::base::counters::Counters;
 use crate::base::denials::{Asker, Denial};
@@ -347,6 +350,16 @@ impl Nic {
     /// Whether a queue pair is attached to a group.
     pub(crate) fn is_in_group(&self, qpn: Qpn) -> bool {
         self.groups.has(qpn)
+    }
+    /// A TCP connection that was being set up is a queue pair's from here on: what it brings goes
+    /// there.
+    pub(crate) fn watch_stream(&self, fd: RawFd, qpn: Qpn) -> io::Result<()> {
+        self.rewatch_stream(fd, qpn, Interest::READ)
+    }
+    /// Changes what a queue pair's TCP connection is watched for.
+    pub(crate) fn rewatch_stream(&self, fd: RawFd, qpn: Qpn, interest: Interest) -> io::Result<()> {
+        let token = Token::Stream(qpn.get()).raw();
+        self.poller.modify(fd, token, interest)
     }
     /// Replaces a queue pair's entry in the table of timers.
     pub(crate) fn set_timer(&self, qpn: Qpn, old: Option<Time>, new: Option<Time>) {

@@ -25,7 +25,7 @@ use crate::cm::CmService;
 use crate::link::local::LocalLinks;
 use crate::link::path::Policy;
 use crate::objects::ah::AhTable;
-use crate::objects::device::{DeviceList, Shapes};
+use crate::objects::device::{DeviceList, Protocol, Shapes};
 use crate::objects::xrc::Domains;
 use crate::services::auth::Auth;
 use crate::services::budgets::Budgets;
@@ -45,6 +45,13 @@ impl Nic {
         let auth = Auth::from_env().inspect_err(say)?;
         let peers = Peers::from_env().inspect_err(say)?;
         let shapes = Shapes::from_env()?;
+        if auth.is_some() && shapes.has(Protocol::Iwarp) {
+            let error = Error::unsupported(
+                "FERROCE_KEY_FILE is set, and it does not cover iWARP (FERROCE_WIRE); no device opens",
+            );
+            say(&error);
+            return Err(error);
+        }
         let system = |e| Error::system("cannot start the software device", &e);
         let poller = Arc::new(Poller::new().map_err(system)?);
         // Before the list is taken: what changes meanwhile is heard of.
@@ -70,7 +77,14 @@ impl Nic {
             )
             .map_err(system)?;
         let (policy, has_thread) = (Policy::from_env(), has_thread());
-        let wire = open_wire(policy, &peers, links.slot(), &poller);
+        let wire = if shapes.has(Protocol::RoceV2) {
+            open_wire(policy, &peers, links.slot(), &poller)
+        } else {
+            Err(Error::new(
+                libc::ENETUNREACH,
+                "FERROCE_WIRE=iwarp: there is no RoCEv2",
+            ))
+        };
         tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),
             wire = wire.is_ok(), "started");
         let nic = Arc::new(Self {

@@ -22,6 +22,10 @@ pub(super) enum Token {
     Cm(u32),
     /// Word that interfaces have changed.
     Network,
+    /// A TCP listener, or a connection that is being set up, with its own number.
+    Setup(u32),
+    /// The TCP connection of a queue pair.
+    Stream(u32),
 }
 
 impl Token {
@@ -34,6 +38,8 @@ impl Token {
             Self::Wire(n) => (4, n),
             Self::Cm(n) => (5, n),
             Self::Network => (6, 0),
+            Self::Setup(n) => (7, n),
+            Self::Stream(n) => (8, n),
         };
         kind << KIND_SHIFT | u64::from(number)
     }
@@ -48,6 +54,8 @@ impl Token {
             4 => Self::Wire(number),
             5 => Self::Cm(number),
             6 => Self::Network,
+            7 => Self::Setup(number),
+            8 => Self::Stream(number),
             _ => return None,
         })
     }
@@ -67,6 +75,8 @@ mod tests {
             Token::Wire(1),
             Token::Cm(0),
             Token::Network,
+            Token::Setup(3),
+            Token::Stream(0x4011),
         ] {
             assert_eq!(Token::from_raw(token.raw()), Some(token));
         }

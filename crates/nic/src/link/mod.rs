@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | local | processes of this network namespace, by slot | yes | [`local`] |
 //! | wire | everything else, UDP 4791 with ICRC | no | [`wire`] |
+//! | stream | one queue pair, over TCP; it carries no packets but the bytes of iWARP | yes | [`stream`] |
 //!
 //! [`fault`] drops, duplicates, reorders and corrupts what the wire link sends, seeded
 //! (`FERROCE_FAULT`).
@@ -11,6 +12,7 @@
 pub(crate) mod fault;
 pub(crate) mod local;
 pub(crate) mod path;
+pub(crate) mod stream;
 pub(crate) mod wire;
 
 use ferroce_proto::ids::Gid;

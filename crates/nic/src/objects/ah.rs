@@ -9,7 +9,7 @@ use ferroce_proto::verbs::AddressHandleAttr;
 
 use crate::base::sync::{read, write};
 use crate::link::path::check_datagram;
-use crate::objects::device::{Limit, Permit};
+use crate::objects::device::{Limit, Permit, Protocol};
 use crate::{Error, Pd};
 
 /// An address handle (`ibv_create_ah`).
@@ -25,10 +25,13 @@ impl Ah {
     /// Makes an address handle. It may name a group.
     ///
     /// # Errors
-    /// EINVAL for a port, a source GID or a form of address that the device does not have; ENOMEM
-    /// above the device's limit.
+    /// EOPNOTSUPP on iWARP; EINVAL for a port, a source GID or a form of address that the device
+    /// does not have; ENOMEM above the device's limit.
     pub fn create(pd: &Arc<Pd>, attr: AddressHandleAttr) -> Result<Arc<Self>, Error> {
         let device = pd.context().device();
+        if device.protocol() == Protocol::Iwarp {
+            return Err(Error::unsupported("iWARP has no address handles"));
+        }
         check_datagram(pd.context().nic(), device, &attr)?;
         let permit = device.permit(Limit::Ah)?;
         let ah = pd.context().nic().ahs().insert(|number| Self {

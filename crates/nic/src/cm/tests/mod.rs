@@ -4,6 +4,7 @@ mod connect;
 mod datagram;
 mod failures;
 mod hostile;
+mod iwarp;
 mod lifecycle;
 mod listen;
 mod multicast;

@@ -20,6 +20,7 @@ use super::process::Proc;
 use crate::base::sync::lock;
 use crate::cm::{Speaker, Via};
 use crate::link::Addressing;
+use crate::objects::device::Shapes;
 
 /// A MAD that is under way.
 #[derive(Debug)]
@@ -117,7 +118,17 @@ impl Net {
 
     /// Starts a process.
     pub(super) fn start(self: &Arc<Self>, machine: usize, slot: u16) -> Arc<Proc> {
-        let proc = Proc::start(self, machine, slot);
+        self.start_with(machine, slot, &Shapes::default())
+    }
+
+    /// Starts a process with devices of some shape.
+    pub(super) fn start_with(
+        self: &Arc<Self>,
+        machine: usize,
+        slot: u16,
+        shapes: &Shapes,
+    ) -> Arc<Proc> {
+        let proc = Proc::start(self, machine, slot, shapes);
         lock(&self.procs).push(Arc::downgrade(&proc));
         proc
     }

@@ -3,26 +3,28 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_os::netdev::Interface;
+use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::unix::{Credentials, LocalUser, Relation, SocketKind, owner_of};
-use ferroce_proto::ids::Gid;
+use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
 use super::net::{InFlight, Net, interfaces, v4, v6};
 use super::program::{expect, param};
-use crate::Device;
 use crate::base::denials::{Asker, Denial};
 use crate::base::sync::lock;
 use crate::cm::{CmService, EventChannel, EventKind, Host, Id, PortSpace};
 use crate::link::Addressing;
+use crate::link::stream::Connection;
 use crate::objects::device::{DeviceList, Shapes};
+use crate::{Device, Error};
 
 /// A process: its engine, as far as the service can see, and the service.
 #[derive(Debug)]
@@ -39,24 +41,33 @@ pub(super) struct Proc {
     /// Senders to its ports are a process of another user that has this slot; none: its own user's.
     pub(super) stranger: Mutex<Option<u16>>,
     pub(super) refused: Mutex<Vec<(Asker, Denial)>>,
+    /// Watches TCP sockets.
+    poller: Poller,
+    /// Connections that its queue pairs were given.
+    pub(super) connections: Mutex<Vec<(Qpn, Connection)>>,
+    /// Queue pairs whose connections were ended.
+    pub(super) ended: Mutex<Vec<Qpn>>,
     /// Deals with its own user only, and takes each other process for another user's.
     pub(super) leaves_out_users: Mutex<bool>,
 }
 
 impl Proc {
     /// One on a machine, in a slot of it.
-    pub(super) fn start(net: &Arc<Net>, machine: usize, slot: u16) -> Arc<Self> {
+    pub(super) fn start(net: &Arc<Net>, machine: usize, slot: u16, shapes: &Shapes) -> Arc<Self> {
         let proc = Arc::new(Self {
             slot,
             machine,
             net: Arc::clone(net),
-            devices: DeviceList::discover(&interfaces(machine), &Shapes::default()),
+            devices: DeviceList::discover(&interfaces(machine), shapes),
             watched: Mutex::default(),
             asleep: Mutex::default(),
             service: Mutex::default(),
             reschedules: AtomicUsize::new(0),
             stranger: Mutex::default(),
             refused: Mutex::default(),
+            poller: Poller::new().unwrap(),
+            connections: Mutex::default(),
+            ended: Mutex::default(),
             leaves_out_users: Mutex::default(),
         });
         let host: Arc<dyn Host> = Arc::clone(&proc) as _;
@@ -85,6 +96,17 @@ impl Proc {
     }
     pub(super) fn ports_watched(&self) -> usize {
         lock(&self.watched).len()
+    }
+    /// Waits for TCP sockets that are ready, and tells the service. Returns whether any was in
+    /// `patience`.
+    pub(super) fn serve_streams(&self, patience: Duration) -> bool {
+        let mut events = Vec::new();
+        self.poller.wait(&mut events, Some(patience)).unwrap();
+        for event in &events {
+            let number = u32::try_from(event.token()).unwrap();
+            self.service().on_stream_event(number, *event);
+        }
+        !events.is_empty()
     }
     pub(super) fn read_ports(&self) {
         if !*lock(&self.asleep) {
@@ -228,6 +250,24 @@ impl Host for Proc {
     }
     fn unwatch(&self, fd: RawFd) {
         assert!(lock(&self.watched).remove(&fd).is_some(), "was not watched");
+    }
+    fn watch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()> {
+        self.poller.add(fd, number.into(), interest)
+    }
+    fn rewatch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()> {
+        self.poller.modify(fd, number.into(), interest)
+    }
+    fn connect_stream(&self, qpn: Qpn, connection: Connection) -> Result<(), Error> {
+        // From here on it is the queue pair's to watch.
+        self.poller.remove(connection.socket.as_raw_fd()).unwrap();
+        lock(&self.connections).push((qpn, connection));
+        Ok(())
+    }
+    fn end_stream(&self, qpn: Qpn) {
+        lock(&self.ended).push(qpn);
+    }
+    fn admits_stream(&self, _peer: IpAddr) -> Result<(), Error> {
+        Ok(())
     }
     fn user_of(&self, sender: Credentials) -> LocalUser {
         let relation = match *lock(&self.stranger) {

@@ -48,6 +48,8 @@ pub(super) struct Progress {
     dispatch: Dispatch,
     short_rings: WatchedShortRings,
     due: Vec<Qpn>,
+    /// For what TCP connections bring; empty until there is one.
+    stream_room: Vec<u8>,
     /// Processes that have made themselves known: perhaps others have had their slots before.
     newcomers: Vec<Newcomer>,
     /// The timer of links that have said no hello.
@@ -87,6 +89,7 @@ impl Progress {
             dispatch: Dispatch::default(),
             short_rings: WatchedShortRings::default(),
             due: Vec::new(),
+            stream_room: Vec::new(),
             newcomers: Vec::new(),
             silence_ends: None,
             listener_opens: None,

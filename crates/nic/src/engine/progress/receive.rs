@@ -26,6 +26,8 @@ const LINK_BUDGET: usize = 256;
 /// Datagrams per round, or 256 KiB of long ones: they are acknowledged before more is received, so
 /// that the sender goes on meanwhile.
 const WIRE_BUDGET: usize = 256;
+/// Bytes that one read takes from a TCP connection, at most.
+const STREAM_ROOM: usize = 256 << 10;
 /// New links per round.
 const ACCEPT_BUDGET: usize = 256;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
@@ -62,6 +64,8 @@ impl Progress {
             Token::Wire(number) => self.on_wire(nic, number, event, now),
             Token::Cm(number) => self.receive_requests(nic, number, now),
             Token::Network => nic.on_network_change(),
+            Token::Setup(number) => nic.cm().on_stream_event(number, event),
+            Token::Stream(number) => self.receive_stream(nic, Qpn::new(number), event, now),
         }
         while let Some(Newcomer { slot, is_foreign }) = self.newcomers.pop() {
             if is_foreign {
@@ -84,6 +88,14 @@ impl Progress {
         }
         if event.readable() || event.hangup() {
             self.receive_wire(nic, number, now);
+        }
+    }
+
+    /// Reads the TCP connection of a queue pair.
+    fn receive_stream(&mut self, nic: &Nic, qpn: Qpn, event: Event, now: Time) {
+        if let Some(qp) = nic.qps.find(qpn) {
+            self.stream_room.resize(STREAM_ROOM, 0);
+            qp.on_stream_event(event, &mut self.stream_room, now);
         }
     }
 

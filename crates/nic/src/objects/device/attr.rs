@@ -4,6 +4,7 @@ use ferroce_os::multicast;
 use ferroce_proto::ids::Guid;
 use ferroce_proto::verbs::Mtu;
 
+use super::Protocol;
 use crate::objects::cq::CORE_CLOCK_KHZ;
 
 /// Limits and capabilities of a device.
@@ -85,7 +86,33 @@ mod cap {
 
 impl DeviceAttr {
     /// Limits of the software device, the same for every interface.
-    pub(super) fn of(guid: Guid) -> Self {
+    pub(super) fn of(guid: Guid, protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::RoceV2 => Self::of_rocev2(guid),
+            Protocol::Iwarp => Self::of_iwarp(guid),
+        }
+    }
+
+    /// Reliable connections alone: neither datagrams nor XRC, nor what only `InfiniBand` has.
+    fn of_iwarp(guid: Guid) -> Self {
+        Self {
+            device_cap_flags: cap::CURR_QP_STATE_MOD
+                | cap::PORT_ACTIVE_EVENT
+                | cap::SYS_IMAGE_GUID
+                | cap::SRQ_RESIZE
+                | cap::MEM_WINDOW
+                | cap::MEM_WINDOW_TYPE_2B
+                | cap::MEM_MGT_EXTENSIONS,
+            device_cap_flags_ex: 0,
+            max_ah: 0,
+            max_mcast_grp: 0,
+            max_mcast_qp_attach: 0,
+            local_ca_ack_delay: 0,
+            ..Self::of_rocev2(guid)
+        }
+    }
+
+    fn of_rocev2(guid: Guid) -> Self {
         Self {
             fw_ver: env!("CARGO_PKG_VERSION").to_owned(),
             node_guid: guid,

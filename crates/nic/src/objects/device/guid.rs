@@ -4,15 +4,26 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use ferroce_proto::ids::Guid;
+use ferroce_proto::ids::{Gid, Guid};
 
 /// Universal/local bit of an EUI-64: set in modified form, as IPv6 interface identifiers have it.
 const LOCAL: u64 = 1 << 57;
 
-/// GUID of a device: of the first one of an interface, or of the `ordinal`th behind it. The bits
-/// that differ are those that say in an EUI-64 that it was made of a MAC.
-pub(super) fn of_device(mac: [u8; 6], ifindex: u32, ordinal: u32) -> Guid {
-    Guid(of_interface(mac, ifindex).0 ^ u64::from(ordinal & 0xff) << 24)
+/// GUID of a device: of the first one of an interface, or of the `ordinal`th behind it, or of the
+/// second protocol beside one. The bits that differ are those that say in an EUI-64 that it was
+/// made of a MAC.
+pub(super) fn of_device(mac: [u8; 6], ifindex: u32, (ordinal, is_second): (u32, bool)) -> Guid {
+    let differs = u64::from(ordinal & 0xff) << 24 ^ u64::from(is_second) << 32;
+    Guid(of_interface(mac, ifindex).0 ^ differs)
+}
+
+/// The GID of an iWARP device: the MAC that its GUID was made of, then zeros. An interface without
+/// one has what stands in its place in the GUID.
+pub(super) fn gid_of(guid: Guid) -> Gid {
+    let [a, b, c, _, _, d, e, f] = guid.0.to_be_bytes();
+    let mut gid = [0; 16];
+    gid[..6].copy_from_slice(&[a ^ 2, b, c, d, e, f]);
+    Gid(gid)
 }
 
 /// EUI-64 of an interface: of its MAC, or for one without (loopback, tunnels) from what tells this
@@ -62,6 +73,16 @@ mod tests {
             of_interface([0xa0, 0x36, 0x9f, 1, 2, 3], 3),
             Guid(0xa236_9fff_fe01_0203)
         );
+    }
+
+    #[test]
+    fn an_iwarp_device_has_its_mac_for_a_gid() {
+        let mac = [0x52, 0x54, 0, 0x77, 0, 1];
+        for second in [false, true] {
+            let gid = gid_of(of_device(mac, 3, (2, second)));
+            assert_eq!((&gid.0[..6], &gid.0[6..]), (&mac[..], &[0; 10][..]));
+        }
+        assert_eq!(of_device(mac, 3, (0, false)), Guid(0x5054_00ff_fe77_0001));
     }
 
     #[test]

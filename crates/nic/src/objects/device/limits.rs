@@ -102,11 +102,12 @@ impl Drop for Permit {
 mod tests {
     use ferroce_proto::ids::Guid;
 
+    use super::super::Protocol;
     use super::*;
 
     #[test]
     fn permits_end_at_the_limit_and_come_back() {
-        let mut attr = DeviceAttr::of(Guid(1));
+        let mut attr = DeviceAttr::of(Guid(1), Protocol::RoceV2);
         attr.max_pd = 2;
         let usage = Arc::new(Usage::default());
         let first = Permit::take(&usage, Limit::Pd, &attr).unwrap();

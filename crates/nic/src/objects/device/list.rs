@@ -7,9 +7,12 @@ use ferroce_os::netdev::Interface;
 
 use super::shape::{Hardware, NAME_MAX, Shape, Shapes};
 use super::watchers::Contexts;
-use super::{Device, DeviceAttr, State, guid};
+use super::{Device, DeviceAttr, Protocol, State, guid};
 use crate::base::counters::Counters;
 use crate::base::sync::{read, write};
+
+/// Behind the name of a device whose interface has another one, of another protocol.
+const SECOND: &str = "_iw";
 
 /// The devices of this process.
 #[derive(Debug)]
@@ -76,21 +79,35 @@ impl Known {
                 continue;
             }
             match shapes.of(&interface.name) {
-                Some(shaped) => shaped.for_each(|shape| self.add(interface, Some(shape))),
-                None if shapes.has_others() => self.add(interface, None),
+                Some(shaped) => {
+                    shaped.for_each(|shape| self.add_each(interface, Some(shape), shapes));
+                }
+                None if shapes.has_others() => self.add_each(interface, None, shapes),
                 None => {}
             }
         }
     }
 
-    /// Makes a device of an interface.
-    fn add(&mut self, interface: &Interface, shape: Option<&Shape>) {
+    /// Makes a device of an interface for each protocol.
+    fn add_each(&mut self, interface: &Interface, shape: Option<&Shape>, shapes: &Shapes) {
+        for (protocol, is_second) in shapes.protocols.each() {
+            self.add(interface, shape, (protocol, is_second));
+        }
+    }
+
+    fn add(
+        &mut self,
+        interface: &Interface,
+        shape: Option<&Shape>,
+        (protocol, is_second): (Protocol, bool),
+    ) {
         let ordinal = shape.map_or(0, |shape| shape.ordinal);
+        let second = if is_second { SECOND } else { "" };
         let suffix = match ordinal {
-            0 => String::new(),
-            nth => format!("_{nth}"),
+            0 => second.to_owned(),
+            nth => format!("_{nth}{second}"),
         };
-        let given = shape.and_then(|shape| shape.name.clone());
+        let given = shape.and_then(|shape| Some(format!("{}{second}", shape.name.as_ref()?)));
         let mut name = given.unwrap_or_else(|| device_name(&format!("{}{suffix}", interface.name)));
         if self.present.iter().any(|d| d.name == name) {
             name = device_name(&format!("{}_{}{suffix}", interface.name, interface.index));
@@ -105,7 +122,11 @@ impl Known {
             hardware,
             state: RwLock::new(State::of(interface)),
             contexts: Contexts::default(),
-            attr: DeviceAttr::of(guid::of_device(interface.mac, interface.index, ordinal)),
+            attr: DeviceAttr::of(
+                guid::of_device(interface.mac, interface.index, (ordinal, is_second)),
+                protocol,
+            ),
+            protocol,
             usage: Arc::default(),
             counters: Counters::default(),
         };

@@ -5,6 +5,7 @@ mod context;
 mod guid;
 mod limits;
 mod list;
+mod protocol;
 mod shape;
 mod state;
 mod watchers;
@@ -23,6 +24,9 @@ pub(crate) use self::guid::network_namespace;
 use self::limits::Usage;
 pub(crate) use self::limits::{Limit, Permit};
 pub(crate) use self::list::DeviceList;
+pub use self::protocol::Protocol;
+#[cfg(test)]
+pub(crate) use self::protocol::Protocols;
 pub(crate) use self::shape::Shapes;
 pub use self::shape::{Hardware, LinkRate, PciAddress};
 use self::state::State;
@@ -34,7 +38,7 @@ use crate::base::sync::{read, write};
 /// Shortest GID table: programs that walk the whole table should not walk far.
 const GID_TABLE: u32 = 16;
 
-/// An entry of the GID table. All entries are of type `RoCEv2`.
+/// An entry of the GID table. All entries of a device are of its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidEntry {
     /// Index in the port's table.
@@ -53,6 +57,7 @@ pub struct Device {
     index: u32,
     ifindex: u32,
     loopback: bool,
+    protocol: Protocol,
     hardware: Hardware,
     /// What follows the interface. Taken last; never held while anything else is done.
     state: RwLock<State>,
@@ -83,6 +88,11 @@ impl Device {
     pub fn index(&self) -> u32 {
         self.index
     }
+    /// What it speaks to other hosts.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
     /// What the device shows of hardware: rate of the port, place in the machine.
     #[must_use]
     pub fn hardware(&self) -> Hardware {
@@ -107,14 +117,17 @@ impl Device {
             max_mtu: Mtu::B4096,
             active_mtu: active_mtu(state.mtu),
             netdev_mtu: state.mtu,
-            gid_tbl_len: u32::try_from(state.gids.len())
-                .unwrap_or(u32::MAX)
-                .max(GID_TABLE),
+            gid_tbl_len: match self.protocol {
+                Protocol::RoceV2 => u32::try_from(state.addresses.len())
+                    .unwrap_or(u32::MAX)
+                    .max(GID_TABLE),
+                Protocol::Iwarp => 1,
+            },
             max_msg_sz: attr::MAX_MSG_SZ,
         }
     }
-    /// The non-empty entries of the GID table, in order of index. An entry keeps its index as long
-    /// as its address is there. At the start IPv4-mapped ones come first.
+    /// The non-empty entries of the GID table, in order of index. `RoCEv2`: an entry keeps its index
+    /// as long as its address is there; at the start IPv4-mapped ones come first. iWARP: the MAC.
     #[must_use]
     pub fn gids(&self) -> Vec<GidEntry> {
         let entry = |(index, gid): (u32, &Option<Gid>)| {
@@ -124,19 +137,26 @@ impl Device {
                 ifindex: self.ifindex,
             })
         };
-        (0..)
-            .zip(&read(&self.state).gids)
-            .filter_map(entry)
-            .collect()
+        match self.protocol {
+            Protocol::RoceV2 => (0..)
+                .zip(&read(&self.state).addresses)
+                .filter_map(entry)
+                .collect(),
+            Protocol::Iwarp => entry((0, &Some(guid::gid_of(self.guid()))))
+                .into_iter()
+                .collect(),
+        }
     }
     /// The GID at an index, `None` if the entry is empty or the index past the table.
     #[must_use]
     pub fn gid(&self, index: u32) -> Option<Gid> {
-        read(&self.state)
-            .gids
-            .get(index as usize)
-            .copied()
-            .flatten()
+        match self.protocol {
+            Protocol::RoceV2 => {
+                let state = read(&self.state);
+                state.addresses.get(index as usize).copied().flatten()
+            }
+            Protocol::Iwarp => (index == 0).then(|| guid::gid_of(self.guid())),
+        }
     }
     /// Whether its interface is the loopback.
     pub(crate) fn is_loopback(&self) -> bool {
@@ -148,7 +168,7 @@ impl Device {
     pub fn has_address(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         let gid = Some(Gid::from_ip(ip));
-        (self.loopback && ip.is_loopback()) || read(&self.state).gids.contains(&gid)
+        (self.loopback && ip.is_loopback()) || read(&self.state).addresses.contains(&gid)
     }
     /// Packets, bytes, drops.
     #[must_use]
@@ -182,6 +202,10 @@ impl Device {
     fn update(&self, interface: &Interface) {
         let events = write(&self.state).update(interface);
         for event in events {
+            if self.protocol == Protocol::Iwarp && event == AsyncEvent::GidChange {
+                // Its table does not follow the addresses.
+                continue;
+            }
             if event == AsyncEvent::PortErr {
                 self.counters.count_port_error();
             }

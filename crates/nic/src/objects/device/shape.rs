@@ -22,6 +22,7 @@ mod link;
 use std::sync::OnceLock;
 
 pub use self::link::LinkRate;
+use super::protocol::{Protocol, Protocols};
 use crate::Error;
 
 /// The environment variable.
@@ -82,6 +83,7 @@ pub(crate) struct Shapes {
     devices: Vec<Shape>,
     /// Interfaces that the file does not name have a device, too.
     others: bool,
+    pub(super) protocols: Protocols,
 }
 
 impl Default for Shapes {
@@ -89,6 +91,7 @@ impl Default for Shapes {
         Self {
             devices: Vec::new(),
             others: true,
+            protocols: Protocols::default(),
         }
     }
 }
@@ -102,8 +105,10 @@ impl Shapes {
     pub(crate) fn from_env() -> Result<&'static Self, Error> {
         static SHAPES: OnceLock<Result<Shapes, Error>> = OnceLock::new();
         let shapes = SHAPES.get_or_init(|| {
+            let protocols =
+                Protocols::from_env().inspect_err(|e| eprintln!("ferroce: {}", e.reason))?;
             let Some(file) = ferroce_os::environment::variable(VARIABLE) else {
-                return Ok(Self::default());
+                return Ok(Self::of_protocols(protocols));
             };
             let shown = file.display();
             let error = |errno, why: String| {
@@ -113,9 +118,26 @@ impl Shapes {
             };
             let text = std::fs::read_to_string(&file)
                 .map_err(|e| error(e.raw_os_error().unwrap_or(libc::EINVAL), e.to_string()))?;
-            file::parse(&text).map_err(|why| error(libc::EINVAL, why))
+            let shapes = file::parse(&text).map_err(|why| error(libc::EINVAL, why))?;
+            Ok(Self {
+                protocols,
+                ..shapes
+            })
         });
         shapes.as_ref().map_err(Error::clone)
+    }
+
+    /// A device for each protocol on every interface, as it is without a file.
+    pub(crate) fn of_protocols(protocols: Protocols) -> Self {
+        Self {
+            protocols,
+            ..Self::default()
+        }
+    }
+
+    /// Whether there are devices that speak a protocol.
+    pub(crate) fn has(&self, protocol: Protocol) -> bool {
+        self.protocols.has(protocol)
     }
 
     /// The devices of an interface that the file asks for. `None`: it does not name the interface.

@@ -12,9 +12,9 @@ pub(super) struct State {
     pub(super) active: bool,
     /// The interface is there.
     pub(super) present: bool,
-    /// By index. An entry keeps its index as long as its address is there; an empty one is used
-    /// again.
-    pub(super) gids: Vec<Option<Gid>>,
+    /// The interface's addresses, which are the GID table of `RoCEv2`: an entry keeps its index as
+    /// long as its address is there; an empty one is used again.
+    pub(super) addresses: Vec<Option<Gid>>,
 }
 
 impl State {
@@ -23,7 +23,7 @@ impl State {
             mtu: interface.mtu,
             active: is_active(interface),
             present: true,
-            gids: gids(interface).into_iter().map(Some).collect(),
+            addresses: gids(interface).into_iter().map(Some).collect(),
         }
     }
 
@@ -42,13 +42,13 @@ impl State {
         }
         let now = gids(interface);
         // One event for each entry that changes.
-        for entry in &mut self.gids {
+        for entry in &mut self.addresses {
             if entry.take_if(|gid| !now.contains(gid)).is_some() {
                 events.push(AsyncEvent::GidChange);
             }
         }
         for gid in now {
-            if !self.gids.contains(&Some(gid)) {
+            if !self.addresses.contains(&Some(gid)) {
                 self.add(gid);
                 events.push(AsyncEvent::GidChange);
             }
@@ -59,14 +59,14 @@ impl State {
     /// The interface is gone. Returns what this raises, nothing the second time.
     pub(super) fn vanish(&mut self) -> Option<AsyncEvent> {
         self.active = false;
-        self.gids.fill(None);
+        self.addresses.fill(None);
         std::mem::replace(&mut self.present, false).then_some(AsyncEvent::DeviceFatal)
     }
 
     fn add(&mut self, gid: Gid) {
-        match self.gids.iter_mut().find(|entry| entry.is_none()) {
+        match self.addresses.iter_mut().find(|entry| entry.is_none()) {
             Some(free) => *free = Some(gid),
-            None => self.gids.push(Some(gid)),
+            None => self.addresses.push(Some(gid)),
         }
     }
 }
@@ -107,7 +107,7 @@ mod tests {
         let mut state = State::of(&interface("eth0", 2, &["10.0.0.1", "10.0.0.2", "fe80::1"]));
         let fewer = interface("eth0", 2, &["10.0.0.2"]);
         assert_eq!(state.update(&fewer), [GidChange, GidChange]);
-        assert_eq!(state.gids, [None, gid("10.0.0.2"), None]);
+        assert_eq!(state.addresses, [None, gid("10.0.0.2"), None]);
         assert_eq!(state.update(&fewer), []);
         let more = interface(
             "eth0",
@@ -116,7 +116,7 @@ mod tests {
         );
         assert_eq!(state.update(&more), [GidChange; 3]);
         assert_eq!(
-            state.gids,
+            state.addresses,
             [
                 gid("10.0.0.3"),
                 gid("10.0.0.2"),
@@ -147,7 +147,7 @@ mod tests {
     fn an_interface_vanishes_once() {
         let mut state = State::of(&interface("eth0", 2, &["10.0.0.1"]));
         assert_eq!(state.vanish(), Some(DeviceFatal));
-        assert_eq!((state.active, state.gids[0]), (false, None));
+        assert_eq!((state.active, state.addresses[0]), (false, None));
         assert_eq!(state.vanish(), None);
     }
 }

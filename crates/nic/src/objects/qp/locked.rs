@@ -20,6 +20,7 @@ use super::step::Now;
 use super::transport::Transport;
 use crate::link::Batch;
 use crate::link::path::{Egress, Origin, Path, PathReport, Reach};
+use crate::link::stream::Stream;
 use crate::objects::qp::fast::rights_cache::QpMemo;
 
 /// What the lock of a queue pair guards.
@@ -28,6 +29,8 @@ pub(super) struct Locked {
     pub(super) transport: Transport,
     /// Where packets go; known from RTR on.
     pub(super) path: Option<Path>,
+    /// The TCP connection, on iWARP.
+    pub(super) stream: Option<Box<Stream>>,
     /// What the transport was told about it.
     pub(super) traits: Option<LinkTraits>,
     /// Its part of what may be in flight to its peer's process, of a reliable queue pair on the
@@ -82,6 +85,7 @@ impl Locked {
         Self {
             transport,
             path: None,
+            stream: None,
             traits: None,
             share: None,
             alternate: None,

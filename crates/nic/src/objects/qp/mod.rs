@@ -19,12 +19,14 @@ mod results;
 mod seal;
 mod share;
 mod step;
+mod stream;
 mod transport;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use ferroce_proto::ids::Qpn;
+use ferroce_proto::iwarp::IwQp;
 use ferroce_proto::rc::{RcConfig, RcQp};
 use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::UdQp;
@@ -39,7 +41,7 @@ use self::queues::Queues;
 use self::transport::Transport;
 use crate::base::sync::lock;
 use crate::base::tally::Tally;
-use crate::objects::device::{DeviceAttr, Limit, Permit};
+use crate::objects::device::{DeviceAttr, Limit, Permit, Protocol};
 use crate::objects::xrc::Opened;
 use crate::{Cq, Error, Nic, Pd, Srq, Xrcd};
 
@@ -103,7 +105,14 @@ impl Qp {
                 init.qp_type
             )));
         }
-        let cap = check_cap(&init, pd.context().device().limits())?;
+        let device = pd.context().device();
+        if device.protocol() == Protocol::Iwarp && init.qp_type != QpType::Rc {
+            return Err(Error::unsupported(format!(
+                "iWARP has queue pairs of type RC only, not {:?}",
+                init.qp_type
+            )));
+        }
+        let cap = check_cap(&init, device.limits())?;
         check_srq(pd, init.srq.as_deref())?;
         let (qp_type, sq_sig_all) = (init.qp_type, init.sq_sig_all);
         let shared_recv = init.srq.is_some();
@@ -141,6 +150,9 @@ impl Qp {
         let qp = nic.qps().insert(nic.numbers(), |qpn| {
             let config = config(qpn);
             let transport = match config.qp_type {
+                _ if device.protocol() == Protocol::Iwarp => {
+                    Transport::Iwarp(Box::new(IwQp::new(config)))
+                }
                 QpType::Uc => Transport::Uc(Box::new(UcQp::new(config))),
                 QpType::Ud => {
                     let mtu = pd.context().device().port().active_mtu;
@@ -255,6 +267,9 @@ impl Qp {
                 let to = primary.into_iter().chain(alternate);
                 self.await_stations(to.map(|ah| ah.grh.dgid))?;
                 opened.modify(self, attr, mask)
+            }
+            None if self.pd.context().device().protocol() == Protocol::Iwarp => {
+                self.modify_on_iwarp(attr, mask)
             }
             None => self.apply(attr, mask, Stations::Unknown),
         }

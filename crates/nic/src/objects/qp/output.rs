@@ -8,6 +8,7 @@ use ferroce_proto::verbs::QpType;
 use super::Qp;
 use super::input::fail_soon;
 use super::locked::Locked;
+use super::transport::Transport;
 use crate::link::Batch;
 use crate::link::path::{Egress, Path, Reach, charge};
 
@@ -57,10 +58,10 @@ impl Qp {
                 moved += bytes;
                 continue;
             }
-            let sent = if self.qp_type == QpType::Ud {
-                self.send_datagrams(locked, now)
-            } else {
-                self.send_to_peer(locked, now)
+            let sent = match locked.transport {
+                Transport::Iwarp(_) => return self.drive_stream(locked, now),
+                Transport::Ud(_) => self.send_datagrams(locked, now),
+                Transport::Rc(_) | Transport::Uc(_) => self.send_to_peer(locked, now),
             };
             let Some((sent_packets, sent_bytes)) = sent else {
                 return;

@@ -128,6 +128,7 @@ fn post_each<W>(
 fn post_error(error: &PostError) -> Error {
     let errno = match error {
         PostError::QueueFull(_) => libc::ENOMEM,
+        PostError::NotConnected => libc::ENOTCONN,
         _ => libc::EINVAL,
     };
     Error::new(errno, error.to_string())

@@ -276,7 +276,10 @@ impl Qp {
     fn on_due(&self, locked: &mut Locked, now: Time) {
         self.take_short_ring_acks(locked, (now, &mut DirectDelivery::default()));
         if locked.transport.deadline().is_some_and(|at| at <= now) {
-            self.pd.context().device().counters().count_timeout();
+            if !matches!(locked.transport, Transport::Iwarp(_)) {
+                // What iWARP waits for is no acknowledgement.
+                self.pd.context().device().counters().count_timeout();
+            }
             self.with_cx(locked, now, |locked, cx| locked.transport.on_deadline(cx));
             if locked.transport.take_migrated() {
                 locked.use_alternate(self.qpn);
@@ -309,6 +312,7 @@ impl Qp {
         self.nic().set_timer(self.qpn, locked.timer.take(), None);
         self.nic().release_early_completion(self.qpn);
         self.say_end(&mut locked);
+        self.drop_stream(&mut locked);
         locked.set_path(self.qpn, None);
         self.change_account(&mut locked);
         true

@@ -1,6 +1,7 @@
 //! The transport behind a queue pair, whichever its type: what the device asks of each of them.
 
 use ferroce_proto::ids::{Psn, Qpn};
+use ferroce_proto::iwarp::IwQp;
 use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
 use ferroce_proto::uc::UcQp;
@@ -18,6 +19,8 @@ pub(super) enum Transport {
     Rc(Box<RcQp>),
     Uc(Box<UcQp>),
     Ud(Box<UdQp>),
+    /// Over a TCP connection.
+    Iwarp(Box<IwQp>),
 }
 
 impl Transport {
@@ -26,6 +29,7 @@ impl Transport {
             Self::Rc(rc) => rc.state(),
             Self::Uc(uc) => uc.state(),
             Self::Ud(ud) => ud.state(),
+            Self::Iwarp(iwarp) => iwarp.state(),
         }
     }
 
@@ -34,6 +38,7 @@ impl Transport {
             Self::Rc(rc) => rc.query(),
             Self::Uc(uc) => uc.query(),
             Self::Ud(ud) => ud.query(),
+            Self::Iwarp(iwarp) => iwarp.query(),
         }
     }
 
@@ -52,6 +57,7 @@ impl Transport {
             Self::Rc(rc) => rc.modify(cx, attr, mask),
             Self::Uc(uc) => uc.modify(cx, attr, mask),
             Self::Ud(ud) => ud.modify(cx, attr, mask),
+            Self::Iwarp(iwarp) => iwarp.modify(cx, attr, mask),
         }
     }
 
@@ -59,7 +65,7 @@ impl Transport {
         match self {
             Self::Rc(rc) => rc.set_link(traits),
             Self::Uc(uc) => uc.set_link(traits),
-            Self::Ud(_) => {}
+            Self::Ud(_) | Self::Iwarp(_) => {}
         }
     }
 
@@ -67,7 +73,7 @@ impl Transport {
     pub(super) fn set_mtu(&mut self, mtu: Mtu) {
         match self {
             Self::Ud(ud) => ud.set_mtu(mtu),
-            Self::Rc(_) | Self::Uc(_) => {}
+            Self::Rc(_) | Self::Uc(_) | Self::Iwarp(_) => {}
         }
     }
 
@@ -75,7 +81,7 @@ impl Transport {
     pub(super) fn refuses_key(&self, packet: &Packet<'_>) -> bool {
         match self {
             Self::Ud(ud) => ud.refuses_key(packet),
-            Self::Rc(_) | Self::Uc(_) => false,
+            Self::Rc(_) | Self::Uc(_) | Self::Iwarp(_) => false,
         }
     }
 
@@ -85,6 +91,7 @@ impl Transport {
             Self::Rc(rc) => rc.post_send(cx, wr),
             Self::Uc(uc) => uc.post_send(cx, wr),
             Self::Ud(ud) => ud.post_send(cx, wr),
+            Self::Iwarp(iwarp) => iwarp.post_send(cx, wr),
         }
     }
 
@@ -92,7 +99,7 @@ impl Transport {
     pub(super) fn needs_time_to_send(&self) -> bool {
         match self {
             Self::Rc(rc) => rc.needs_time_to_send(),
-            Self::Uc(_) | Self::Ud(_) => true,
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => true,
         }
     }
 
@@ -101,6 +108,7 @@ impl Transport {
             Self::Rc(rc) => rc.check_sends(wrs),
             Self::Uc(uc) => uc.check_sends(wrs),
             Self::Ud(ud) => ud.check_sends(wrs),
+            Self::Iwarp(iwarp) => iwarp.check_sends(wrs),
         }
     }
 
@@ -110,6 +118,7 @@ impl Transport {
             Self::Rc(rc) => rc.next_local(),
             Self::Uc(uc) => uc.next_local(),
             Self::Ud(_) => None,
+            Self::Iwarp(iwarp) => iwarp.next_local(),
         }
     }
 
@@ -119,6 +128,7 @@ impl Transport {
             Self::Rc(rc) => rc.run_local(cx),
             Self::Uc(uc) => uc.run_local(cx),
             Self::Ud(_) => {}
+            Self::Iwarp(iwarp) => iwarp.run_local(cx),
         }
     }
 
@@ -127,6 +137,7 @@ impl Transport {
             Self::Rc(rc) => rc.post_recv(cx, wr),
             Self::Uc(uc) => uc.post_recv(cx, wr),
             Self::Ud(ud) => ud.post_recv(cx, wr),
+            Self::Iwarp(iwarp) => iwarp.post_recv(cx, wr),
         }
     }
 
@@ -135,7 +146,7 @@ impl Transport {
     pub(super) fn on_recv_available(&mut self) -> bool {
         match self {
             Self::Rc(rc) => rc.on_recv_available(),
-            Self::Uc(_) | Self::Ud(_) => false,
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => false,
         }
     }
 
@@ -156,6 +167,8 @@ impl Transport {
             Self::Rc(rc) => rc.on_packet(cx, packet),
             Self::Uc(uc) => uc.on_packet(cx, packet),
             Self::Ud(ud) => ud.on_packet(cx, packet, route),
+            // It has no number on the wire: packets are not for it.
+            Self::Iwarp(_) => false,
         }
     }
 
@@ -167,7 +180,7 @@ impl Transport {
     ) -> usize {
         match self {
             Self::Rc(rc) => rc.on_receive_batch(cx, packets),
-            Self::Uc(_) | Self::Ud(_) => 0,
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => 0,
         }
     }
 
@@ -179,7 +192,7 @@ impl Transport {
     ) -> Option<bool> {
         match self {
             Self::Rc(rc) => rc.on_brief(cx, brief),
-            Self::Uc(_) | Self::Ud(_) => None,
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => None,
         }
     }
 
@@ -188,13 +201,14 @@ impl Transport {
             Self::Rc(rc) => rc.poll_transmit(cx, out),
             Self::Uc(uc) => uc.poll_transmit(cx, out),
             Self::Ud(ud) => ud.poll_transmit(cx, out),
+            Self::Iwarp(_) => false,
         }
     }
 
     /// Where the next packet goes, if it has a destination of its own.
     pub(super) fn next_datagram(&self) -> Option<Datagram> {
         match self {
-            Self::Rc(_) | Self::Uc(_) => None,
+            Self::Rc(_) | Self::Uc(_) | Self::Iwarp(_) => None,
             Self::Ud(ud) => ud.next_datagram(),
         }
     }
@@ -204,6 +218,7 @@ impl Transport {
             Self::Rc(rc) => rc.wants_transmit(),
             Self::Uc(uc) => uc.wants_transmit(),
             Self::Ud(ud) => ud.wants_transmit(),
+            Self::Iwarp(iwarp) => iwarp.wants_transmit() || iwarp.has_event(),
         }
     }
 
@@ -211,7 +226,7 @@ impl Transport {
     pub(super) fn next_request(&self) -> Option<Psn> {
         match self {
             Self::Rc(rc) => Some(rc.next_psn()),
-            Self::Uc(_) | Self::Ud(_) => None,
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => None,
         }
     }
 
@@ -219,7 +234,7 @@ impl Transport {
     pub(super) fn expected(&self) -> Option<Psn> {
         match self {
             Self::Rc(rc) => Some(rc.expected()),
-            Self::Uc(_) | Self::Ud(_) => None,
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => None,
         }
     }
 
@@ -244,7 +259,7 @@ impl Transport {
     pub(super) fn poll_last_word(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         match self {
             Self::Rc(rc) => rc.poll_last_word(cx, out),
-            Self::Uc(_) | Self::Ud(_) => false,
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => false,
         }
     }
 
@@ -252,6 +267,7 @@ impl Transport {
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
             Self::Rc(rc) => rc.deadline(),
+            Self::Iwarp(iwarp) => iwarp.deadline(),
             Self::Uc(_) | Self::Ud(_) => None,
         }
     }
@@ -259,6 +275,7 @@ impl Transport {
     pub(super) fn on_deadline(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_deadline(cx),
+            Self::Iwarp(iwarp) => iwarp.on_deadline(cx.now),
             Self::Uc(_) | Self::Ud(_) => {}
         }
     }
@@ -266,7 +283,7 @@ impl Transport {
     pub(super) fn on_dropped(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_dropped(cx),
-            Self::Uc(_) | Self::Ud(_) => {}
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => {}
         }
     }
 
@@ -282,7 +299,7 @@ impl Transport {
         match self {
             Self::Rc(rc) => rc.is_armed(),
             Self::Uc(uc) => uc.is_armed(),
-            Self::Ud(_) => false,
+            Self::Ud(_) | Self::Iwarp(_) => false,
         }
     }
 
@@ -291,7 +308,7 @@ impl Transport {
         match self {
             Self::Rc(rc) => rc.migrate(cx),
             Self::Uc(uc) => uc.migrate(cx),
-            Self::Ud(_) => {}
+            Self::Ud(_) | Self::Iwarp(_) => {}
         }
     }
 
@@ -299,7 +316,7 @@ impl Transport {
     pub(super) fn take_migrated(&mut self) -> bool {
         match self {
             Self::Rc(rc) => rc.take_migrated(),
-            Self::Uc(_) | Self::Ud(_) => false,
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => false,
         }
     }
 
@@ -309,13 +326,14 @@ impl Transport {
             Self::Rc(rc) => rc.on_cq_overflow(cx),
             Self::Uc(uc) => uc.on_cq_overflow(cx),
             Self::Ud(ud) => ud.on_cq_overflow(cx),
+            Self::Iwarp(iwarp) => iwarp.on_cq_overflow(cx),
         }
     }
 
     pub(super) fn on_peer_dead(&mut self, cx: &mut Cx<'_>) {
         match self {
             Self::Rc(rc) => rc.on_peer_dead(cx),
-            Self::Uc(_) | Self::Ud(_) => {}
+            Self::Uc(_) | Self::Ud(_) | Self::Iwarp(_) => {}
         }
     }
 }

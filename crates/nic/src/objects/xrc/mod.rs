@@ -23,7 +23,7 @@ pub(crate) use self::lend::Borrower;
 pub(crate) use self::opened::Opened;
 use crate::Nic;
 use crate::link::local::{Lending, Sharing};
-use crate::{Context, Error, Pd};
+use crate::{Context, Error, Pd, Protocol};
 
 /// A file, by device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,12 +60,15 @@ impl Xrcd {
     ///
     /// # Errors
     /// EAGAIN if there is none and `create` is not set, EINVAL if there is one and `exclusive` is
-    /// set, or without a file and `create`.
+    /// set, or without a file and `create`. EOPNOTSUPP on iWARP.
     pub fn open(
         context: &Arc<Context>,
         file: Option<(Inode, RawFd)>,
         flags: XrcdFlags,
     ) -> Result<Arc<Self>, Error> {
+        if context.device().protocol() == Protocol::Iwarp {
+            return Err(Error::unsupported("iWARP has no XRC"));
+        }
         let place = file.map(|(inode, fd)| {
             let ifindex = context.device().ifindex();
             (DomainKey { ifindex, inode }, fd)

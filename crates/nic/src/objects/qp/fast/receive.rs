@@ -295,7 +295,7 @@ impl Qp {
     fn on_recv_overflow(&self, locked: &mut Locked, now: Time) {
         self.with_cx(locked, now, |locked, cx| match &mut locked.transport {
             Transport::Rc(rc) => rc.on_recv_overflow(cx),
-            Transport::Uc(_) | Transport::Ud(_) => {}
+            Transport::Uc(_) | Transport::Ud(_) | Transport::Iwarp(_) => {}
         });
     }
 

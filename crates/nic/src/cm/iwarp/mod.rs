@@ -1,0 +1,315 @@
+//! Connections over TCP: what `iw_cm` and siw's connection manager are in the kernel.
+//!
+//! A connection is set up here (TCP, then the request and the reply of MPA), and given to its
+//! queue pair when both ends have agreed. From there on this service hears of its end only.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `listen` | TCP ports of identifiers, and connections that come there |
+//! | `connect` | the end that connects |
+//! | `answer` | accept and reject |
+//! | `outcome` | what becomes of set-ups, as events; the end of connections |
+//!
+//! A stranger can make a connection and say nothing, or nonsense. [`MAX_UNASKED`] connections are
+//! kept that have not asked for anything, for five seconds each at most, and each has room for one
+//! request. If one more comes, the oldest is closed: a peer asks at once.
+
+mod answer;
+mod connect;
+mod listen;
+mod outcome;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, OnceLock};
+
+use ferroce_os::poll::{Event, Interest};
+use ferroce_os::tcp::TcpSocket;
+use ferroce_proto::ids::Qpn;
+use ferroce_proto::iwarp::mpa::{Initiator, Responder, Rtr, Wishes};
+use ferroce_proto::time::Time;
+
+use super::ConnParam;
+use super::service::{CmService, Work};
+use super::state::IdState;
+use crate::Device;
+use crate::objects::device::Protocol;
+
+/// READs and atomics that a queue pair serves at once, at most, if its peer wants more than the
+/// program said. As siw has it.
+const MAX_IRD: u16 = 128;
+/// Connections that have not asked for anything yet, over all listeners.
+pub(in crate::cm) const MAX_UNASKED: usize = 128;
+/// Room for one read of a connection that is being set up: more than a startup frame has.
+const ROOM: usize = 1024;
+
+/// What an identifier has of TCP.
+#[derive(Debug, Default)]
+pub(in crate::cm) enum StreamHold {
+    /// Nothing, or nothing any more.
+    #[default]
+    None,
+    /// A port, by a socket that may listen or connect.
+    Bound(TcpSocket),
+    /// A port at which it listens; its number among the watched sockets.
+    Listening(u32),
+    /// A connection that is being set up.
+    SettingUp(u32),
+    /// A connection that its queue pair has.
+    Running(Qpn),
+}
+
+/// A TCP socket that this service watches.
+#[derive(Debug)]
+enum Watched {
+    Listener { socket: TcpSocket, id: u64 },
+    Setup(Box<Setup>),
+}
+
+/// A connection that is being set up.
+#[derive(Debug)]
+struct Setup {
+    socket: TcpSocket,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// TCP connects; then this is asked for.
+    Connecting { id: u64, param: Box<ConnParam> },
+    /// The reply is awaited, for a queue pair.
+    Requested {
+        id: u64,
+        initiator: Box<Initiator>,
+        qpn: Qpn,
+    },
+    /// The request is awaited, for a listener.
+    Unasked {
+        listener: u64,
+        peer: SocketAddr,
+        responder: Box<Responder>,
+    },
+    /// The program has to answer.
+    Asked { responder: Box<Responder> },
+}
+
+/// The TCP sockets of this process's identifiers.
+#[derive(Debug, Default)]
+pub(in crate::cm) struct Iwarp {
+    watched: BTreeMap<u32, Watched>,
+    last: u32,
+    /// Deadlines of set-ups.
+    due: BTreeSet<(Time, u32)>,
+    /// Set-ups whose request is awaited.
+    unasked: usize,
+}
+
+impl Iwarp {
+    pub(in crate::cm) fn deadline(&self) -> Option<Time> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// A number that no watched socket has.
+    fn new_number(&mut self) -> u32 {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            if !self.watched.contains_key(&self.last) {
+                return self.last;
+            }
+        }
+    }
+
+    /// Takes a set-up out, with its deadline.
+    fn take(&mut self, number: u32) -> Option<Setup> {
+        match self.watched.remove(&number)? {
+            Watched::Setup(setup) => {
+                if let Some(at) = setup.deadline() {
+                    self.due.remove(&(at, number));
+                }
+                self.unasked -= usize::from(setup.is_unasked());
+                Some(*setup)
+            }
+            listener @ Watched::Listener { .. } => {
+                self.watched.insert(number, listener);
+                None
+            }
+        }
+    }
+
+    /// Takes out the set-up whose request is awaited longest.
+    fn take_oldest_unasked(&mut self) -> Option<Setup> {
+        let is_unasked = |number: &u32| {
+            let found = self.watched.get(number);
+            matches!(found, Some(Watched::Setup(setup)) if setup.is_unasked())
+        };
+        let oldest = self
+            .due
+            .iter()
+            .map(|(_, number)| *number)
+            .find(is_unasked)?;
+        self.take(oldest)
+    }
+
+    fn put(&mut self, number: u32, setup: Setup) {
+        if let Some(at) = setup.deadline() {
+            self.due.insert((at, number));
+        }
+        self.unasked += usize::from(setup.is_unasked());
+        self.watched.insert(number, Watched::Setup(Box::new(setup)));
+    }
+}
+
+impl Setup {
+    fn deadline(&self) -> Option<Time> {
+        match &self.stage {
+            Stage::Requested { initiator, .. } => initiator.deadline(),
+            Stage::Unasked { responder, .. } => responder.deadline(),
+            Stage::Connecting { .. } | Stage::Asked { .. } => None,
+        }
+    }
+
+    fn is_unasked(&self) -> bool {
+        matches!(self.stage, Stage::Unasked { .. })
+    }
+}
+
+impl IdState {
+    /// Whether its connections go over TCP.
+    pub(in crate::cm) fn is_on_iwarp(&self) -> bool {
+        let device = self.device.as_ref();
+        device.is_some_and(|device| device.protocol() == Protocol::Iwarp)
+    }
+}
+
+impl CmService {
+    /// A TCP socket is ready for something.
+    pub(crate) fn on_stream_event(&self, number: u32, event: Event) {
+        self.step(|work| match work.state.iwarp.watched.get(&number) {
+            Some(Watched::Listener { .. }) => work.accept_streams(number),
+            Some(Watched::Setup(setup)) => match &setup.stage {
+                Stage::Connecting { .. } => {
+                    if event.writable() || event.hangup() {
+                        work.on_tcp_outcome(number);
+                    }
+                }
+                _ => work.read_setup(number),
+            },
+            None => {}
+        });
+    }
+}
+
+impl Work<'_> {
+    /// Whether this process has devices for iWARP: all of them are, or some.
+    fn has_iwarp(&self) -> bool {
+        let devices = self.host.devices();
+        devices.iter().any(|d| d.protocol() == Protocol::Iwarp)
+    }
+
+    /// The iWARP device that an address belongs to.
+    fn iwarp_device_of(&self, ip: std::net::IpAddr) -> Option<Arc<Device>> {
+        let mut devices = self.host.devices().into_iter();
+        devices.find(|d| d.protocol() == Protocol::Iwarp && d.has_address(ip))
+    }
+
+    /// Reads a connection that is being set up.
+    fn read_setup(&mut self, number: u32) {
+        let Some(mut setup) = self.state.iwarp.take(number) else {
+            return;
+        };
+        let mut room = [0; ROOM];
+        let came = setup.socket.recv(&mut room);
+        match &mut setup.stage {
+            Stage::Connecting { .. } => self.state.iwarp.put(number, setup),
+            Stage::Requested { id, initiator, qpn } => {
+                let (id, qpn) = (*id, *qpn);
+                let (used, outcome) = match came {
+                    Ok(None) => (0, None),
+                    Ok(Some(0)) | Err(_) => (0, initiator.on_closed()),
+                    Ok(Some(bytes)) => initiator.on_bytes(&room[..bytes]),
+                };
+                match outcome {
+                    None => self.state.iwarp.put(number, setup),
+                    Some(outcome) => {
+                        let bytes = came.ok().flatten().unwrap_or(0);
+                        let early = room[used.min(bytes)..bytes].to_vec();
+                        self.on_reply_over_tcp((id, qpn), setup.socket, outcome, early);
+                    }
+                }
+            }
+            Stage::Unasked { responder, .. } | Stage::Asked { responder } => {
+                let asked = match came {
+                    Ok(None) => None,
+                    Ok(Some(0)) | Err(_) => responder.on_closed(),
+                    Ok(Some(bytes)) => responder.on_bytes(&room[..bytes]),
+                };
+                match asked {
+                    None => self.state.iwarp.put(number, setup),
+                    Some(asked) => self.on_asked_over_tcp(number, setup, asked),
+                }
+            }
+        }
+    }
+
+    /// The time of set-ups is over.
+    pub(in crate::cm) fn end_late_setups(&mut self) {
+        while let Some(&(at, number)) = self.state.iwarp.due.first()
+            && at <= self.now
+        {
+            let Some(mut setup) = self.state.iwarp.take(number) else {
+                // No entry outlives its set-up, but if one did this would never end.
+                self.state.iwarp.due.remove(&(at, number));
+                continue;
+            };
+            let now = self.now;
+            match &mut setup.stage {
+                Stage::Requested { id, initiator, qpn } => {
+                    let whose = (*id, *qpn);
+                    if let Some(outcome) = initiator.on_deadline(now) {
+                        self.on_reply_over_tcp(whose, setup.socket, outcome, Vec::new());
+                    }
+                }
+                Stage::Unasked { responder, .. } => {
+                    if let Some(asked) = responder.on_deadline(now) {
+                        self.on_asked_over_tcp(number, setup, asked);
+                    }
+                }
+                Stage::Connecting { .. } | Stage::Asked { .. } => {}
+            }
+        }
+    }
+
+    /// Watches a connection that is being set up. Returns its number.
+    fn watch_new_setup(&mut self, setup: Setup, interest: Interest) -> std::io::Result<u32> {
+        let number = self.state.iwarp.new_number();
+        self.host
+            .watch_setup(setup.socket.as_raw_fd(), number, interest)?;
+        self.state.iwarp.put(number, setup);
+        Ok(number)
+    }
+}
+
+/// What this end wants of a connection.
+fn wishes(param: &ConnParam) -> Wishes {
+    Wishes {
+        revision: 2,
+        crc: wants_crc(),
+        // The kernel's siw refuses them.
+        markers: false,
+        ird: param.responder_resources.into(),
+        max_ird: MAX_IRD,
+        ord: param.initiator_depth.into(),
+        // siw (Linux 6.1) panics if a connection ends before the message that it waits for then.
+        rtr: Rtr::empty(),
+        mark: true,
+    }
+}
+
+/// `FERROCE_IWARP_CRC=on`: this end asks for CRCs. If its peer asks, there are some in any case.
+fn wants_crc() -> bool {
+    static WANTS: OnceLock<bool> = OnceLock::new();
+    *WANTS.get_or_init(|| {
+        ferroce_os::environment::variable("FERROCE_IWARP_CRC").is_some_and(|value| value == "on")
+    })
+}

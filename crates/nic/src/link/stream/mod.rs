@@ -1,0 +1,165 @@
+//! The stream link: the TCP connection of one queue pair on iWARP. It carries bytes, no packets.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use ferroce_os::poll::Interest;
+use ferroce_os::tcp::TcpSocket;
+use ferroce_proto::iwarp::mpa::Agreement;
+use ferroce_proto::mr::Piece;
+
+/// Segments for a Ferroce: its FPDUs may be as long as can be.
+const FERROCE_SEGMENT: usize = 1 << 16;
+/// Bytes that one turn writes: others are to have theirs.
+const TURN_BYTES: usize = 1 << 20;
+
+/// A connection on whose terms both ends have agreed, for a queue pair.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) socket: TcpSocket,
+    pub(crate) agreement: Agreement,
+    /// What came right behind the reply.
+    pub(crate) early: Vec<u8>,
+    /// The identifier that is told of the end.
+    pub(crate) id: u64,
+}
+
+impl Connection {
+    /// Bytes of a segment that FPDUs are to fit.
+    pub(crate) fn segment(&self) -> usize {
+        if self.agreement.is_ferroce_peer {
+            return FERROCE_SEGMENT;
+        }
+        // Without an answer of the kernel they are as short as they may be.
+        self.socket.segment().unwrap_or(0)
+    }
+}
+
+/// How far a connection of a queue pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// This end has said that nothing follows. What still comes is discarded: a socket that is
+    /// closed with bytes unread is reset, and the peer might lose what it has not read.
+    Ended,
+}
+
+/// The TCP connection of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: TcpSocket,
+    id: u64,
+    stage: Stage,
+    /// What the poller looks for.
+    interest: Interest,
+    /// Bytes that this turn may still write.
+    turn: usize,
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    Nothing,
+    Bytes(usize),
+    /// The peer has closed its side.
+    End,
+    /// The connection is gone.
+    Reset,
+}
+
+/// What a write met, besides a lack of room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// The first piece is of memory that is not mapped.
+    Unmapped,
+    /// The connection is gone.
+    Gone,
+}
+
+impl Stream {
+    /// A connection that is watched for what can be read.
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self {
+            socket: connection.socket,
+            id: connection.id,
+            stage: Stage::Open,
+            interest: Interest::READ,
+            turn: TURN_BYTES,
+        }
+    }
+
+    /// The identifier that is told of the end.
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Whether the last write found no room, so that the poller tells when there is some.
+    pub(crate) const fn is_blocked(&self) -> bool {
+        self.interest.writable
+    }
+
+    /// Whether this end has said that nothing follows.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stage == Stage::Ended
+    }
+
+    /// Others have had their turns.
+    pub(crate) const fn begin_turn(&mut self) {
+        self.turn = TURN_BYTES;
+    }
+
+    /// What the poller is to look for if bytes wait here for room; `None`: that is what it does.
+    pub(crate) fn watch_for(&mut self, waits_for_room: bool) -> Option<Interest> {
+        let interest = Interest {
+            writable: waits_for_room,
+            ..Interest::READ
+        };
+        (std::mem::replace(&mut self.interest, interest) != interest).then_some(interest)
+    }
+
+    /// Writes what there is room for in this turn.
+    pub(crate) fn write(&mut self, pieces: &[Piece<'_>]) -> Result<usize, Obstacle> {
+        if self.turn == 0 {
+            return Ok(0);
+        }
+        let sent = self.socket.send(pieces).map_err(|e| obstacle(&e))?;
+        self.turn = self.turn.saturating_sub(sent);
+        Ok(sent)
+    }
+
+    /// Reads what has come.
+    pub(crate) fn read(&self, room: &mut [u8]) -> Came {
+        match self.socket.recv(room) {
+            Ok(None) => Came::Nothing,
+            Ok(Some(0)) => Came::End,
+            Ok(Some(bytes)) => Came::Bytes(bytes),
+            Err(e) => {
+                tracing::debug!(target: "ferroce::iwarp", "a connection is gone: {e}");
+                Came::Reset
+            }
+        }
+    }
+
+    /// Says that nothing follows.
+    pub(crate) fn end(&mut self) {
+        self.stage = Stage::Ended;
+        self.socket.end();
+    }
+
+    /// Breaks the connection.
+    pub(crate) fn reset(self) {
+        self.socket.reset();
+    }
+}
+
+fn obstacle(error: &io::Error) -> Obstacle {
+    if error.raw_os_error() == Some(libc::EFAULT) {
+        return Obstacle::Unmapped;
+    }
+    tracing::debug!(target: "ferroce::iwarp", "a connection is gone: {error}");
+    Obstacle::Gone
+}

@@ -1,0 +1,83 @@
+//! What devices speak to other hosts: `FERROCE_WIRE`.
+
+use crate::Error;
+
+/// The environment variable.
+const VARIABLE: &str = "FERROCE_WIRE";
+
+/// What a device speaks to other hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// RDMA over UDP port 4791.
+    #[default]
+    RoceV2,
+    /// RDMA over TCP.
+    Iwarp,
+}
+
+/// The protocols that each network interface has a device for, in the order of the devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Protocols(&'static [Protocol]);
+
+impl Default for Protocols {
+    fn default() -> Self {
+        Self(&[Protocol::RoceV2])
+    }
+}
+
+impl Protocols {
+    /// RDMA over TCP alone.
+    pub(crate) const IWARP: Self = Self(&[Protocol::Iwarp]);
+    /// A device of each kind on every interface.
+    pub(crate) const BOTH: Self = Self(&[Protocol::RoceV2, Protocol::Iwarp]);
+
+    /// What the environment asks for.
+    ///
+    /// # Errors
+    /// EINVAL for a value that the variable does not have.
+    pub(super) fn from_env() -> Result<Self, Error> {
+        match ferroce_os::environment::variable(VARIABLE) {
+            Some(value) => Self::parse(&value.to_string_lossy()),
+            None => Ok(Self::default()),
+        }
+    }
+
+    fn parse(value: &str) -> Result<Self, Error> {
+        match value {
+            "rocev2" => Ok(Self::default()),
+            "iwarp" => Ok(Self::IWARP),
+            "both" => Ok(Self::BOTH),
+            other => Err(Error::invalid(format!(
+                "{VARIABLE} is '{other}', it may be rocev2, iwarp or both; no device opens"
+            ))),
+        }
+    }
+
+    /// Each of them, and whether another one comes before it.
+    pub(super) fn each(self) -> impl Iterator<Item = (Protocol, bool)> {
+        self.0.iter().zip(0_u32..).map(|(&p, at)| (p, at > 0))
+    }
+
+    /// Whether there is a device for a protocol.
+    pub(crate) fn has(self, protocol: Protocol) -> bool {
+        self.0.contains(&protocol)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_one_of_three() {
+        for (value, protocols) in [
+            ("rocev2", Protocols::default()),
+            ("iwarp", Protocols::IWARP),
+            ("both", Protocols::BOTH),
+        ] {
+            assert_eq!(Protocols::parse(value), Ok(protocols));
+        }
+        let refused = Protocols::parse("tcp").map_err(|e| e.errno);
+        assert_eq!(refused, Err(libc::EINVAL));
+    }
+}

@@ -1,0 +1,278 @@
+//! A queue pair over TCP: what its connection brings and takes, and how it ends.
+//!
+//! All of it happens in steps, as with packets. The socket is read and written with the lock of
+//! the queue pair and, for payload, the rights table: no key can be withdrawn while the kernel
+//! copies through it.
+
+use ferroce_os::clock;
+use ferroce_os::poll::Event;
+use ferroce_proto::iwarp::{self, Ended, IwQp, Teardown};
+use ferroce_proto::mr::Access;
+use ferroce_proto::rc::Cx;
+use ferroce_proto::time::Time;
+use ferroce_proto::verbs::{AttrMask, QpAttr};
+
+use super::Qp;
+use super::locked::Locked;
+use super::transport::Transport;
+use crate::Error;
+use crate::link::stream::{Came, Connection, Obstacle, Stream};
+
+/// Reads of one turn: others are to have theirs.
+const READS: usize = 8;
+/// Room for what is read before a connection that cannot be written to is given up.
+const LAST_ROOM: usize = 64 << 10;
+
+impl Qp {
+    /// `ibv_modify_qp` on iWARP.
+    pub(super) fn modify_on_iwarp(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
+        self.step(|locked, cx| locked.transport.modify(cx, attr, mask))
+            .map_err(|e| Error::invalid(e.reason))
+    }
+
+    /// The connection manager has a connection for it: it moves to RTS.
+    ///
+    /// # Errors
+    /// EINVAL if it is no queue pair on iWARP that waits for one; ENOMEM and the like if the
+    /// connection cannot be watched.
+    pub(crate) fn connect_stream(&self, connection: Connection) -> Result<(), Error> {
+        let now = clock::monotonic();
+        let mut locked = self.lock();
+        let wrong = || {
+            Error::invalid(format!(
+                "queue pair {:#x} does not wait for a connection on iWARP",
+                self.qpn.get()
+            ))
+        };
+        let Some(iwarp) = iwarp_of(&mut locked).filter(|iwarp| iwarp.agreement().is_none()) else {
+            return Err(wrong());
+        };
+        if !iwarp.connect(now, &connection.agreement, connection.segment()) {
+            return Err(wrong());
+        }
+        // What each key grants is the peer's from here on (siw looks at nothing else either).
+        iwarp.set_access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC);
+        let early = connection.early.clone();
+        let stream = Stream::new(connection);
+        let watched = self.nic().watch_stream(stream.fd(), self.qpn);
+        locked.stream = Some(Box::new(stream));
+        tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "connected over TCP");
+        if let Err(e) = watched {
+            self.on_stream_closed(&mut locked, true, now);
+            return Err(Error::system("watching a TCP connection", &e));
+        }
+        self.with_iwarp(&mut locked, now, |iwarp, cx| iwarp.on_bytes(cx, &early));
+        self.transmit(&mut locked, now);
+        self.keep_timer(&mut locked);
+        Ok(())
+    }
+
+    /// The program ends its connection, by way of its identifier.
+    pub(crate) fn end_stream(&self) {
+        let now = clock::monotonic();
+        let mut locked = self.lock();
+        self.with_iwarp(&mut locked, now, |iwarp, cx| iwarp.disconnect(cx));
+        self.transmit(&mut locked, now);
+        self.keep_timer(&mut locked);
+    }
+
+    /// Its connection is ready for something. `room` is for what is read.
+    pub(crate) fn on_stream_event(&self, event: Event, room: &mut [u8], now: Time) {
+        let mut locked = self.lock();
+        if locked.retired {
+            return;
+        }
+        if let Some(stream) = &mut locked.stream {
+            stream.begin_turn();
+        }
+        if event.readable() || event.hangup() {
+            self.read_stream(&mut locked, room, now);
+        }
+        if event.writable() {
+            self.write_stream(&mut locked, now);
+        }
+        self.transmit(&mut locked, now);
+        self.drive_stream(&mut locked, now);
+        self.keep_timer(&mut locked);
+    }
+
+    /// Takes what has come, within a turn. Returns false once there is nothing more.
+    fn read_stream(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> bool {
+        for _ in 0..READS {
+            let Some(stream) = &locked.stream else {
+                return false;
+            };
+            let discards = stream.has_ended();
+            match stream.read(room) {
+                Came::Nothing => return false,
+                Came::Bytes(_) if discards => {}
+                Came::Bytes(bytes) => {
+                    self.tally.count_rx(1, bytes);
+                    let bytes = &room[..bytes];
+                    self.with_iwarp(locked, now, |iwarp, cx| iwarp.on_bytes(cx, bytes));
+                }
+                came => {
+                    self.on_stream_closed(locked, came == Came::Reset, now);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// The peer has closed the connection, or it is gone.
+    fn on_stream_closed(&self, locked: &mut Locked, was_reset: bool, now: Time) {
+        self.with_iwarp(locked, now, |iwarp, cx| iwarp.on_closed(cx, was_reset));
+        self.tell_stream_events(locked);
+        locked.stream = None;
+    }
+
+    /// Sends what there is, tells what has happened, and closes what has ended.
+    pub(super) fn drive_stream(&self, locked: &mut Locked, now: Time) {
+        loop {
+            if locked.stream.as_ref().is_some_and(|s| !s.is_blocked()) {
+                self.write_stream(locked, now);
+            }
+            // A bind or local invalidate whose turn has come, since TCP has what was before it.
+            if locked.transport.next_local().is_none() || locked.closes_at.is_some() {
+                break;
+            }
+            self.run_local(locked, now);
+        }
+        self.tell_stream_events(locked);
+        let teardown = iwarp_of(locked).map(|iwarp| iwarp.teardown());
+        match teardown {
+            Some(Teardown::Close) => self.close_stream(locked),
+            Some(Teardown::Reset) => {
+                if let Some(stream) = locked.stream.take() {
+                    stream.reset();
+                }
+            }
+            Some(Teardown::Keep | Teardown::Drain) | None => {}
+        }
+    }
+
+    /// Writes until there is nothing more to say, the connection has no room, or the turn is over.
+    fn write_stream(&self, locked: &mut Locked, now: Time) {
+        let Some(mut stream) = locked.stream.take() else {
+            return;
+        };
+        let (mut obstacle, mut bytes) = (None, 0);
+        self.with_iwarp(locked, now, |iwarp, cx| {
+            iwarp.transmit(cx, &mut |pieces| match stream.write(pieces) {
+                Ok(sent) => {
+                    bytes += sent;
+                    sent
+                }
+                Err(met) => {
+                    obstacle = Some(met);
+                    0
+                }
+            });
+        });
+        if bytes > 0 {
+            self.tally.count_tx(1, bytes);
+        }
+        match obstacle {
+            None => self.watch_for_room(locked, &mut stream),
+            Some(Obstacle::Unmapped) => {
+                self.with_iwarp(locked, now, IwQp::on_unmapped);
+                self.watch_for_room(locked, &mut stream);
+            }
+            Some(Obstacle::Gone) => {
+                locked.stream = Some(stream);
+                return self.give_up_stream(locked, now);
+            }
+        }
+        locked.stream = Some(stream);
+    }
+
+    /// What does not find room waits for it.
+    fn watch_for_room(&self, locked: &mut Locked, stream: &mut Stream) {
+        let waits = iwarp_of(locked).is_some_and(|iwarp| iwarp.wants_transmit());
+        if let Some(interest) = stream.watch_for(waits)
+            && let Err(e) = self.nic().rewatch_stream(stream.fd(), self.qpn, interest)
+        {
+            tracing::warn!(target: "ferroce::iwarp", qpn = self.qpn.get(), "cannot watch a connection: {e}");
+        }
+    }
+
+    /// Nothing can be written any more. What the peer said before is still to be read.
+    fn give_up_stream(&self, locked: &mut Locked, now: Time) {
+        let mut room = vec![0; LAST_ROOM];
+        while self.read_stream(locked, &mut room, now) {}
+        if locked.stream.is_some() {
+            self.on_stream_closed(locked, true, now);
+        }
+    }
+
+    /// Tells the connection manager of the end.
+    fn tell_stream_events(&self, locked: &mut Locked) {
+        let id = locked.stream.as_ref().map(|stream| stream.id());
+        let Some(iwarp) = iwarp_of(locked) else {
+            return;
+        };
+        while let Some(event) = iwarp.poll_event() {
+            if let iwarp::Event::Ended(ended) = event {
+                self.note_end(ended);
+                if let Some(id) = id {
+                    self.nic().cm().on_stream_ended(id);
+                }
+            }
+        }
+    }
+
+    fn note_end(&self, ended: Ended) {
+        let qpn = self.qpn.get();
+        match ended {
+            Ended::Violation(_) | Ended::Terminated(_) | Ended::LocalFault => {
+                tracing::warn!(target: "ferroce::iwarp", qpn, ?ended, "the connection has failed");
+            }
+            _ => tracing::debug!(target: "ferroce::iwarp", qpn, ?ended, "the connection has ended"),
+        }
+    }
+
+    /// The stream has ended at this end, and TCP has all of it.
+    fn close_stream(&self, locked: &mut Locked) {
+        if let Some(stream) = &mut locked.stream
+            && !stream.has_ended()
+        {
+            stream.end();
+            let _ = stream.watch_for(false).map(|interest| {
+                // It is closed soon; until then it is looked at in vain.
+                self.nic().rewatch_stream(stream.fd(), self.qpn, interest)
+            });
+        }
+    }
+
+    /// The queue pair is destroyed: what TCP has is sent, and nothing else.
+    pub(super) fn drop_stream(&self, locked: &mut Locked) {
+        if locked.stream.is_none() {
+            return;
+        }
+        self.with_iwarp(locked, clock::monotonic(), IwQp::abort);
+        self.tell_stream_events(locked);
+        let broken = iwarp_of(locked).is_some_and(|iwarp| iwarp.teardown() == Teardown::Reset);
+        if let Some(stream) = locked.stream.take()
+            && broken
+        {
+            stream.reset();
+        }
+    }
+
+    /// Runs `f` with its transport, if that is iWARP's.
+    fn with_iwarp(&self, locked: &mut Locked, now: Time, f: impl FnOnce(&mut IwQp, &mut Cx<'_>)) {
+        self.run_with_cx(locked, now, |locked, cx| {
+            if let Some(iwarp) = iwarp_of(locked) {
+                f(iwarp, cx);
+            }
+        });
+    }
+}
+
+fn iwarp_of(locked: &mut Locked) -> Option<&mut IwQp> {
+    match &mut locked.transport {
+        Transport::Iwarp(iwarp) => Some(iwarp),
+        Transport::Rc(_) | Transport::Uc(_) | Transport::Ud(_) => None,
+    }
+}

@@ -1,0 +1,263 @@
+//! Queue pairs over iWARP (`FERROCE_WIRE`), connected by identifiers over loopback TCP. The setting
+//! is read when the device starts, so each test runs in a process of its own: this program again.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Buffer, End, cap, pattern, run_alone, wait_for};
+use ferroce_nic::cm::{ConnParam, Event, EventKind, PortSpace};
+use ferroce_nic::{Ah, EventChannel, Id, Qp, QpInit};
+use ferroce_proto::verbs::{
+    AddressHandleAttr, AttrMask, QpAttr, QpState, QpType, SendOp, WcImm, WcStatus,
+};
+
+const IWARP: (&str, &str) = ("FERROCE_WIRE", "iwarp");
+
+#[track_caller]
+fn run(test: &str, environment: &[(&str, &str)]) {
+    let text = run_alone(test, &[&[IWARP], environment].concat());
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// One end with its identifier.
+struct Side {
+    end: End,
+    id: Arc<Id>,
+    channel: Arc<EventChannel>,
+}
+
+impl Side {
+    /// Waits for an event, which must be this.
+    #[track_caller]
+    fn hears(&self, kind: EventKind, status: i32) -> Event {
+        hears(&self.channel, kind, status)
+    }
+
+    fn param(&self) -> ConnParam {
+        ConnParam {
+            responder_resources: 4,
+            initiator_depth: 4,
+            qp_num: self.end.qp.qpn(),
+            ..ConnParam::default()
+        }
+    }
+
+    fn disconnect(&self) {
+        let attr = QpAttr {
+            qp_state: QpState::Sqd,
+            ..QpAttr::default()
+        };
+        self.end.qp.modify(&attr, AttrMask::STATE).expect("moved");
+        self.id.disconnect().expect("disconnected");
+    }
+}
+
+#[track_caller]
+fn hears(channel: &EventChannel, kind: EventKind, status: i32) -> Event {
+    let mut event = None;
+    wait_for("an event", || {
+        event = channel.pop();
+        event.is_some()
+    });
+    let event = event.expect("an event");
+    assert_eq!((event.kind, event.status), (kind, status));
+    event
+}
+
+fn id(channel: &Arc<EventChannel>) -> Arc<Id> {
+    Id::create(channel, PortSpace::Tcp, QpType::Rc).expect("an identifier")
+}
+
+/// Two ends of this process, connected; the first has asked.
+fn pair() -> (Side, Side) {
+    let channels = [(); 2].map(|()| EventChannel::new().expect("a channel"));
+    let [asking, asked] = channels;
+    let listener = id(&asked);
+    listener
+        .bind("127.0.0.1:0".parse().expect("an address"))
+        .expect("bound");
+    listener.listen(4).expect("listens");
+    let to = listener.local_addr().expect("bound");
+    let a = Side {
+        end: End::new(cap()),
+        id: id(&asking),
+        channel: asking,
+    };
+    a.id.resolve_addr(None, to, Duration::from_secs(5))
+        .expect("asked");
+    a.hears(EventKind::AddrResolved, 0);
+    a.id.resolve_route(Duration::from_secs(5)).expect("asked");
+    a.hears(EventKind::RouteResolved, 0);
+    a.id.connect(&a.param()).expect("asked");
+    let request = hears(&asked, EventKind::ConnectRequest, 0);
+    let b = Side {
+        end: End::new(cap()),
+        id: Arc::clone(&request.id),
+        channel: asked,
+    };
+    b.id.accept(&b.param()).expect("accepted");
+    b.hears(EventKind::Established, 0);
+    a.hears(EventKind::Established, 0);
+    for side in [&a, &b] {
+        assert_eq!(side.end.qp.state(), QpState::Rts);
+    }
+    (a, b)
+}
+
+#[test]
+fn every_operation_carries_its_bytes() {
+    for crc in ["off", "on"] {
+        run("child_operations", &[("FERROCE_IWARP_CRC", crc)]);
+    }
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_operations() {
+    let (a, b) = pair();
+    let (a, b) = (&a.end, &b.end);
+    for len in [0, 1, 1000, 65_536, 300_000] {
+        let bytes = pattern(len, 7);
+        let from = Buffer::new(&a.pd, bytes.clone());
+        let to = Buffer::new(&b.pd, vec![0; len]);
+        b.recv(1, vec![to.sge(0, len)]);
+        a.send(2, SendOp::Send, vec![from.sge(0, len)]);
+        a.done(2);
+        assert_eq!(b.done(1).byte_len as usize, len);
+        assert_eq!(to.snapshot(), bytes);
+        // The WRITE is in place when the message behind it has come.
+        let target = Buffer::new(&b.pd, vec![0; len]);
+        b.recv(3, vec![]);
+        a.send(4, SendOp::Write(target.remote(0)), vec![from.sge(0, len)]);
+        a.send(5, SendOp::SendImm(*b"imm!"), vec![]);
+        a.done(4);
+        a.done(5);
+        assert_eq!(b.done(3).imm, Some(WcImm::Imm(*b"imm!")));
+        assert_eq!(target.snapshot(), bytes);
+        let back = Buffer::new(&a.pd, vec![0; len]);
+        a.send(6, SendOp::Read(target.remote(0)), vec![back.sge(0, len)]);
+        a.done(6);
+        assert_eq!(back.snapshot(), bytes);
+    }
+    let counter = Buffer::new(&b.pd, 40_u64.to_ne_bytes().to_vec());
+    let old = Buffer::new(&a.pd, vec![0; 8]);
+    let add = SendOp::FetchAdd {
+        remote: counter.remote(0),
+        add: 2,
+    };
+    a.send(7, add, vec![old.sge(0, 8)]);
+    a.done(7);
+    assert_eq!(old.snapshot(), 40_u64.to_ne_bytes());
+    assert_eq!(counter.snapshot(), 42_u64.to_ne_bytes());
+}
+
+#[test]
+fn a_connection_ends_at_both_ends_and_flushes_what_is_left() {
+    run("child_end", &[]);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_end() {
+    let (a, b) = pair();
+    for side in [&a, &b] {
+        side.end.recv(9, vec![]);
+    }
+    a.disconnect();
+    for side in [&a, &b] {
+        side.hears(EventKind::Disconnected, 0);
+        let wc = side.end.completion();
+        assert_eq!((wc.wr_id, wc.status), (9, WcStatus::WrFlushErr));
+        assert_eq!(side.end.qp.state(), QpState::Err);
+    }
+    b.disconnect();
+    assert!(b.channel.pop().is_none() && a.channel.pop().is_none());
+}
+
+#[test]
+fn what_was_completed_arrives_although_the_queue_pair_is_destroyed_at_once() {
+    run("child_destroyed", &[]);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_destroyed() {
+    const LEN: usize = 100_000;
+    for round in 0..20 {
+        let (a, b) = pair();
+        let bytes = pattern(LEN, round);
+        let from = Buffer::new(&a.end.pd, bytes.clone());
+        let to = Buffer::new(&b.end.pd, vec![0; LEN]);
+        b.end.recv(1, vec![to.sge(0, LEN)]);
+        a.end.send(2, SendOp::Send, vec![from.sge(0, LEN)]);
+        a.end.done(2);
+        a.end.qp.destroy();
+        b.end.done(1);
+        assert_eq!(to.snapshot(), bytes);
+        a.hears(EventKind::Disconnected, 0);
+        b.hears(EventKind::Disconnected, 0);
+    }
+}
+
+#[test]
+fn a_message_without_a_receive_ends_the_connection() {
+    run("child_no_receive", &[]);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_no_receive() {
+    let (a, b) = pair();
+    a.end.send(1, SendOp::Send, vec![]);
+    // It completed when TCP had it.
+    a.end.done(1);
+    for side in [&a, &b] {
+        side.hears(EventKind::Disconnected, 0);
+        assert_eq!(side.end.qp.state(), QpState::Err);
+    }
+}
+
+#[test]
+fn what_iwarp_does_not_have_is_refused() {
+    run("child_refusals", &[]);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_refusals() {
+    let end = End::new(cap());
+    let send = ferroce_proto::verbs::SendWr {
+        to: ferroce_proto::verbs::SendTo::Peer,
+        wr_id: 1,
+        op: SendOp::Send,
+        flags: ferroce_proto::verbs::SendFlags::empty(),
+        payload: ferroce_proto::verbs::Payload::Sges(Vec::new().into()),
+    };
+    let errno = end.qp.post_one_send(send).expect_err("no connection").errno;
+    assert_eq!(errno, libc::ENOTCONN);
+    for qp_type in [QpType::Ud, QpType::Uc, QpType::XrcSend] {
+        let init = QpInit {
+            qp_type,
+            send_cq: Arc::clone(&end.cq),
+            recv_cq: Arc::clone(&end.cq),
+            cap: cap(),
+            sq_sig_all: true,
+            srq: None,
+        };
+        let errno = Qp::create(&end.pd, init).expect_err("RC only").errno;
+        assert_eq!(errno, libc::EOPNOTSUPP);
+    }
+    let handle = Ah::create(&end.pd, AddressHandleAttr::default());
+    assert_eq!(handle.expect_err("no handles").errno, libc::EOPNOTSUPP);
+    // Programs that connect queue pairs by themselves are let through until they send.
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        let attr = QpAttr {
+            qp_state: state,
+            ..QpAttr::default()
+        };
+        end.qp.modify(&attr, AttrMask::STATE).expect("ignored");
+    }
+    assert_eq!(end.qp.state(), QpState::Init);
+}
