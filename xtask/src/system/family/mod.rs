@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod cm;
 mod failure;
+mod iwarp;
 mod keyed;
 mod load;
 mod memory;
@@ -58,6 +59,7 @@ pub(super) fn all() -> Catalogue {
         ("multicast", multicast::add),
         ("table", super::table::add),
         ("keyed", keyed::add),
+        ("iwarp", iwarp::add),
         ("attacks", attacks::add),
         ("pyverbs", super::pyverbs::add),
     ];

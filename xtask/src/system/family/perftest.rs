@@ -68,7 +68,7 @@ fn crowd(stage: &Stage) -> Outcome {
 }
 
 /// Whether the last table has a row of numbers: bytes, iterations and results above zero.
-fn measured(output: &str) -> Outcome {
+pub(super) fn measured(output: &str) -> Outcome {
     let row = |line: &str| {
         let numbers: Vec<f64> = line
             .split_whitespace()

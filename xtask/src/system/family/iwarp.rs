@@ -1,0 +1,124 @@
+//! The second wire: programs over iWARP (`ferroce run --wire iwarp`), within a namespace and
+//! between two.
+
+use nix::sys::signal::Signal;
+
+use super::perftest::measured;
+use super::{Ready, contains};
+use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
+
+/// Over TCP.
+const WIRE: &str = "--wire=iwarp";
+const PLACES: [Place; 3] = [Place::OneSpace, Place::Wire(1500), Place::Wire(9000)];
+const PERFTEST: u16 = 18515;
+const RPING: u16 = 7174;
+const UCMATOSE: u16 = 7471;
+
+pub(super) fn add(all: &mut Catalogue) {
+    let perftest: [(&str, &'static [&'static str]); 9] = [
+        ("ib_send_bw", &["ib_send_bw", "-n", "1000"]),
+        ("ib_send_lat", &["ib_send_lat", "-n", "1000"]),
+        ("ib_send_lat.events", &["ib_send_lat", "-e", "-n", "500"]),
+        ("ib_write_bw", &["ib_write_bw", "-n", "1000", "-q", "8"]),
+        ("ib_write_lat", &["ib_write_lat", "-n", "1000"]),
+        ("ib_read_bw", &["ib_read_bw", "-n", "1000"]),
+        ("ib_read_lat", &["ib_read_lat", "-n", "1000"]),
+        // Between two Ferroces there are atomics (RFC 7306).
+        ("ib_atomic_lat", &["ib_atomic_lat", "-n", "500"]),
+        (
+            "ib_send_bw.shared",
+            &["ib_send_bw", "-n", "500", "-q", "4", "--use-srq"],
+        ),
+    ];
+    for place in PLACES {
+        let user = User::Ordinary;
+        for (name, words) in perftest {
+            all.at(&format!("iwarp.{name}"), place, user, 60, move |stage| {
+                let words = [words, &["-F", "-R"]].concat();
+                let client = [&words[..], &[stage.ipv4()]].concat();
+                measured(&pair(stage, PERFTEST, &words, &client)?)
+            });
+        }
+        all.at("iwarp.rping.ipv4", place, user, 60, |stage| {
+            rping(stage, stage.ipv4())
+        });
+        all.at("iwarp.rping.ipv6", place, user, 60, |stage| {
+            rping(stage, stage.ipv6())
+        });
+        all.at("iwarp.ucmatose", place, user, 60, |stage| {
+            let client = ["ucmatose", "-c", "20", "-C", "10", "-s", stage.ipv4()];
+            let server = ["ucmatose", "-c", "20", "-C", "10"];
+            contains(&pair(stage, UCMATOSE, &server, &client)?, "test complete")
+        });
+        all.at("iwarp.rdma_client", place, user, 60, |stage| {
+            let client = ["rdma_client", "-s", stage.ipv4()];
+            pair(stage, UCMATOSE, &["rdma_server"], &client).map(drop)
+        });
+    }
+    all.at(
+        "iwarp.port-taken",
+        Place::OneSpace,
+        User::Ordinary,
+        60,
+        port_taken,
+    );
+    all.at(
+        "iwarp.devices",
+        Place::OneSpace,
+        User::Ordinary,
+        30,
+        devices,
+    );
+}
+
+/// Runs a server and a client over iWARP; what the client printed.
+fn pair(stage: &Stage, port: u16, server: &[&str], client: &[&str]) -> Result<String, String> {
+    let mut server = stage.with_option(Side::A, WIRE, server).start()?;
+    Ready::Tcp(port).wait(&mut server)?;
+    let mut client = stage.with_option(Side::B, WIRE, client).start()?;
+    client.succeed()?;
+    server.succeed()?;
+    Ok(client.output())
+}
+
+fn rping(stage: &Stage, address: &str) -> Outcome {
+    let options = ["-V", "-C", "100", "-S", "65535"];
+    let server = [&["rping", "-s", "-a", address], &options[..]].concat();
+    let client = [&["rping", "-c", "-a", address], &options[..]].concat();
+    pair(stage, RPING, &server, &client).map(drop)
+}
+
+/// The TCP port is the listener's alone, and free again with it.
+fn port_taken(stage: &Stage) -> Outcome {
+    let words = ["rping", "-s", "-a", stage.ipv4(), "-P"];
+    let mut first = stage.with_option(Side::A, WIRE, &words).start()?;
+    Ready::Tcp(RPING).wait(&mut first)?;
+    let mut second = stage.with_option(Side::A, WIRE, &words).start()?;
+    second.refuse()?;
+    contains(&second.output(), "Address already in use")?;
+    first.signal(Signal::SIGKILL)?;
+    first.killed_by(Signal::SIGKILL)?;
+    rping(stage, stage.ipv4())
+}
+
+/// The kinds of devices that there are.
+fn devices(stage: &Stage) -> Outcome {
+    let list = |option| {
+        let mut launch = stage.with_option(Side::A, option, &["ibv_devinfo"]);
+        let mut process = launch.label("ibv_devinfo").start()?;
+        process.succeed()?;
+        Ok::<_, String>(process.output())
+    };
+    for (option, iwarp, others) in [
+        ("--wire=iwarp", true, false),
+        ("--wire=both", true, true),
+        ("--wire=rocev2", false, true),
+    ] {
+        let output = list(option)?;
+        let found = ["iWARP (1)", "InfiniBand (0)"].map(|kind| output.contains(kind));
+        if found != [iwarp, others] {
+            return Err(format!("{option}: {output}"));
+        }
+    }
+    Ok(())
+}
