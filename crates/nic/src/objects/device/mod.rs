@@ -126,8 +126,9 @@ impl Device {
             max_msg_sz: attr::MAX_MSG_SZ,
         }
     }
-    /// The non-empty entries of the GID table, in order of index. `RoCEv2`: an entry keeps its index
-    /// as long as its address is there; at the start IPv4-mapped ones come first. iWARP: the MAC.
+    /// The non-empty entries of the GID table, in order of index. On `RoCEv2` an entry keeps its
+    /// index as long as its address is there; at the start IPv4-mapped ones come first. iWARP has
+    /// one, the MAC.
     #[must_use]
     pub fn gids(&self) -> Vec<GidEntry> {
         let entry = |(index, gid): (u32, &Option<Gid>)| {
