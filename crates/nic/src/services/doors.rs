@@ -64,7 +64,8 @@ impl Door {
         self.entrance.as_raw_fd()
     }
 
-    /// Whether the program hears EAGAIN where there is no event, so that it may be woken without one.
+    /// Whether the program hears EAGAIN where there is no event, so that it may be woken without
+    /// one.
     pub(crate) fn is_nonblocking(&self) -> bool {
         is_nonblocking(self.fd())
     }

@@ -59,9 +59,9 @@ impl CompChannel {
     pub fn fd(&self) -> RawFd {
         self.door.fd()
     }
-    /// Claims one event, which [`pop`](Self::pop) takes then, and waits for one if the descriptor is
-    /// in blocking mode. The calling thread does the device's work meanwhile, if no other thread
-    /// does. A cancellation point: the caller owns nothing that is to be given back.
+    /// Claims one event, which [`pop`](Self::pop) takes then, and waits for one if the descriptor
+    /// is in blocking mode. The calling thread does the device's work meanwhile, if no other
+    /// thread does. A cancellation point: the caller owns nothing that is to be given back.
     ///
     /// # Errors
     /// EAGAIN if the descriptor is non-blocking and there is no event; EINTR when a signal came.
@@ -82,7 +82,7 @@ impl CompChannel {
         }
         Ok(())
     }
-    /// A program has armed a queue, and is about to sleep: tells who does the device's work
+    /// A program has armed a queue, and is about to sleep: says which thread does the device's work
     /// meanwhile.
     pub(super) fn on_armed(&self) {
         let nic = self.context.nic();
