@@ -14,6 +14,7 @@ mod lint;
 mod mentions;
 mod packages;
 mod pages;
+mod promises;
 mod prose;
 mod release_check;
 mod rooms;

@@ -118,9 +118,15 @@ fn is_cm_port(line: &str, port: u16) -> bool {
 
 /// Prints the names of all tests.
 pub(crate) fn list() {
-    for case in family::all().cases {
-        println!("{}", case.name);
+    for name in names() {
+        println!("{name}");
     }
+}
+
+/// The names of all tests.
+pub(crate) fn names() -> Vec<String> {
+    let cases = family::all().cases;
+    cases.into_iter().map(|case| case.name).collect()
 }
 
 /// A hostile user and a hostile host beside a transfer, for so long; one place after the other.

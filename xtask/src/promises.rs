@@ -1,0 +1,212 @@
+//! SPECIFICATION.md: one sentence a promise, and each test that a promise names is there: a test
+//! in its crate (and in the file that is named before it), a row of `cargo xtask system`, a case of
+//! the conformance suite.
+
+use std::collections::BTreeSet;
+
+use crate::mentions::{Source, has, is_file, is_test, quoted};
+use crate::system;
+use crate::workspace::{Workspace, read};
+
+/// Words that begin a list of tests, and whose tests those are.
+const CRATES: [&str; 9] = [
+    "abi",
+    "cli",
+    "conformance",
+    "dropin",
+    "ferroce",
+    "nic",
+    "os",
+    "proto",
+    "sysfs",
+];
+
+/// What names can be compared with.
+struct Known<'a> {
+    sources: &'a [Source],
+    rows: Vec<String>,
+    cases: String,
+}
+
+/// An error names each promise of several sentences, and each test that is not there.
+pub(crate) fn check(workspace: &Workspace, sources: &[Source]) -> Result<Vec<String>, String> {
+    let text = read(&workspace.root.join("SPECIFICATION.md"))?;
+    let known = Known {
+        sources,
+        rows: system::names(),
+        cases: read(&workspace.root.join("docs/conformance.md"))?,
+    };
+    let mut wrong = Vec::new();
+    let mut ids = BTreeSet::new();
+    for (id, promise, tests) in text.lines().filter_map(row) {
+        if sentences(promise) != 1 {
+            wrong.push(format!("{id} is not one sentence"));
+        }
+        let is_known = tests
+            .strip_prefix("as ")
+            .map_or(!tests.is_empty(), |of| ids.contains(of));
+        if !is_known || !ids.insert(id) {
+            wrong.push(format!("{id} has no tests, or its number is another's"));
+        }
+        let missing = missing(tests, &known);
+        wrong.extend(
+            missing
+                .into_iter()
+                .map(|name| format!("{id} names {name}, which is no test")),
+        );
+    }
+    Ok(wrong)
+}
+
+/// Number, promise and tests of a line of the tables.
+fn row(line: &str) -> Option<(&str, &str, &str)> {
+    let cells = line.strip_prefix("| ")?.strip_suffix(" |")?;
+    let (id, rest) = cells.split_once(" | ")?;
+    let (promise, tests) = rest.rsplit_once(" | ")?;
+    let is_id = id.starts_with(|c: char| c.is_ascii_uppercase()) && id.len() < 8;
+    is_id.then_some((id, promise, tests))
+}
+
+/// Sentences outside of code and parentheses.
+fn sentences(text: &str) -> usize {
+    let (mut depth, mut is_code) = (0_usize, false);
+    let mut plain = String::new();
+    for c in text.chars() {
+        match c {
+            '`' => is_code = !is_code,
+            '(' if !is_code => depth += 1,
+            ')' if !is_code => depth = depth.saturating_sub(1),
+            _ if !is_code && depth == 0 => plain.push(c),
+            _ => {}
+        }
+    }
+    let ends = plain.trim_end().ends_with('.');
+    plain.matches(". ").count() + usize::from(ends)
+}
+
+/// Names of a column of tests that are not there.
+fn missing<'t>(tests: &'t str, known: &Known<'_>) -> Vec<&'t str> {
+    let (mut kind, mut wrong) = ("", Vec::new());
+    for part in tests.split(';') {
+        let first = part.trim_start().split([' ', ':', ',']).next();
+        // A part without a word of its own goes on with the one before.
+        kind = first.filter(|word| !word.starts_with('`')).unwrap_or(kind);
+        let mut file = None;
+        for name in quoted(part) {
+            let is_there = match kind {
+                "system" => known.has_row(name),
+                _ if CRATES.contains(&kind) => known.has_test(kind, name, &mut file),
+                _ => true,
+            };
+            if !is_there {
+                wrong.push(name);
+            }
+        }
+    }
+    wrong
+}
+
+impl Known<'_> {
+    fn has_row(&self, name: &str) -> bool {
+        let (begin, end) = name.split_once('*').unwrap_or((name, ""));
+        let is_row = !name.contains([' ', '/']) && !name.starts_with('-');
+        let fits = |row: &String| row.starts_with(begin) && row.contains(end);
+        !is_row || self.rows.iter().any(fits)
+    }
+
+    /// A file of a crate, which tests after it are in; a test or a module; a conformance case.
+    fn has_test<'n>(&self, of: &str, name: &'n str, file: &mut Option<&'n str>) -> bool {
+        let folder = format!("/crates/{of}/");
+        let in_crate = || {
+            let in_crate = |source: &&Source| source.path.starts_with(&folder);
+            self.sources.iter().filter(in_crate)
+        };
+        let plain = name.trim_end_matches('*');
+        if is_file(name) {
+            *file = Some(name);
+            return in_crate().any(|source| has(std::slice::from_ref(source), name));
+        }
+        if name.contains("::") {
+            *file = None;
+            let path = name.replace("::", "/");
+            let names = [path.clone(), format!("{path}.rs")];
+            let has_any = |source: &Source| {
+                let of_source = |name: &String| has(std::slice::from_ref(source), name);
+                names.iter().any(of_source)
+            };
+            return in_crate().any(has_any);
+        }
+        if of == "conformance" && name.contains('.') {
+            return self.cases.contains(plain);
+        }
+        if !is_test(plain) {
+            *file = None;
+            return true;
+        }
+        let definition = if plain == name {
+            format!("fn {name}(")
+        } else {
+            format!("fn {plain}")
+        };
+        let is_in = |source: &&Source| {
+            file.is_none_or(|file| has(std::slice::from_ref(*source), file))
+                && source.text.contains(&definition)
+        };
+        in_crate().any(|source| is_in(&source))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_is_one_sentence() {
+        assert_eq!(sentences("A `b. c` holds (see D. E.)."), 1);
+        assert_eq!(sentences("One. Two."), 2);
+        assert_eq!(sentences("None"), 0);
+        let line = "| T4.2 | A `|` is bad. | nic `a.rs` |";
+        assert_eq!(row(line), Some(("T4.2", "A `|` is bad.", "nic `a.rs`")));
+        assert_eq!(row("| # | promise | tests |"), None);
+    }
+
+    #[test]
+    fn tests_are_looked_for_where_they_are_said_to_be() {
+        let source = |path: &str, text: &str| Source {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        };
+        let sources = [
+            source(
+                "/crates/nic/tests/direct.rs",
+                "fn a_test_of_the_device() {}",
+            ),
+            source(
+                "/crates/proto/src/rc/window.rs",
+                "fn one_of_proto_here() {}",
+            ),
+        ];
+        let known = Known {
+            sources: &sources,
+            rows: vec!["c.epoll.loopback.user".into()],
+            cases: "cq.arm.not-empty".into(),
+        };
+        for held in [
+            "nic `direct.rs` `a_test_of_the_device`, `a_test_of_*`",
+            "proto `rc::window`; system `c.epoll.*`, `tests/c/x.c`; conformance `cq.arm.*`",
+            "`cargo xtask soak`; guest `anything`",
+        ] {
+            assert_eq!(missing(held, &known), [""; 0], "{held}");
+        }
+        for wrong in [
+            "proto `a_test_of_the_device`",
+            "nic `window.rs`",
+            "nic `direct.rs` `one_of_proto_here`",
+            "system `c.epol.*`",
+            "conformance `cq.gone`",
+            "nic `direct.rs`; `rc::window`",
+        ] {
+            assert_eq!(missing(wrong, &known).len(), 1, "{wrong}");
+        }
+    }
+}
