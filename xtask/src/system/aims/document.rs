@@ -14,11 +14,13 @@ const FILE: &str = "docs/performance.md";
 /// One line for the terminal.
 pub(super) fn line(verdict: &Verdict) -> String {
     format!(
-        "{:<66}{:>10.3}{:>10.3}   ratio {:>6.3}  {:<8} {}{}",
+        "{:<66}{:>10.3}{:>10.3}   ratio {:>6.3} ({:.3} to {:.3})  {:<8} {}{}",
         verdict.aim.name(),
         verdict.ours,
         verdict.theirs,
         verdict.ratio,
+        verdict.spread.0,
+        verdict.spread.1,
         limit(verdict),
         met(verdict),
         state(verdict)
@@ -87,19 +89,22 @@ fn text(verdicts: &[Verdict], failed: &[String], before: &str) -> Result<String,
          and {after} at the end (what is measured makes about 2).\n\
          Ours is measured by unmodified perftest on the drop-in libraries, by turns with what the aim is measured against. \
          The numbers are medians of the rounds, the ratio is the median of the rounds' ratios. Where a cache line decides, it is \
-         measured in each round as well, and all rounds that count are of the state in which the machine was most.\n\n\
-         | work | ours | measured against | theirs | ratio | aim | |\n|---|---|---|---|---|---|---|\n"
+         measured in each round as well, and all rounds that count are of the state in which the machine was most; \
+         but of SENDs one way and in streams, by size, all rounds count.\n\n\
+         | work | ours | measured against | theirs | ratio | least and greatest | aim | |\n|---|---|---|---|---|---|---|---|\n"
     );
     for verdict in verdicts {
         let (work, against) = (verdict.aim.name(), verdict.aim.theirs.name());
         let work = work.split(" / ").next().unwrap_or_default().to_owned();
         let _ = writeln!(
             out,
-            "| {work} | {:.3} {} | {against} | {:.3} | {:.2} | {} | {}{} |",
+            "| {work} | {:.3} {} | {against} | {:.3} | {:.2} | {:.2} to {:.2} | {} | {}{} |",
             verdict.ours,
             unit(verdict),
             verdict.theirs,
             verdict.ratio,
+            verdict.spread.0,
+            verdict.spread.1,
             limit(verdict),
             met(verdict),
             state(verdict)

@@ -7,6 +7,7 @@
 mod document;
 mod probe;
 mod rounds;
+mod sizes;
 mod table;
 
 use std::path::Path;
@@ -18,6 +19,7 @@ use crate::workspace::Workspace;
 use crate::{cleanup, packages, sh};
 use probe::Probe;
 use rounds::Round;
+use sizes::SIZES;
 use table::{AIMS, Aim};
 
 /// Time for all rounds of an aim.
@@ -32,6 +34,8 @@ struct Verdict {
     theirs: f64,
     /// Median of ours divided by the other's, round by round.
     ratio: f64,
+    /// The least and the greatest ratio.
+    spread: (f64, f64),
     rounds: usize,
     /// What a cache line took meanwhile, in microseconds, where that counts; median.
     line: Option<f64>,
@@ -56,7 +60,8 @@ pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(),
     println!("load average {load} at the start");
     let mut verdicts = Vec::new();
     let mut failed = Vec::new();
-    for aim in AIMS.iter().filter(|aim| aim.name().contains(filter)) {
+    let all = AIMS.iter().chain(SIZES);
+    for aim in all.filter(|aim| aim.name().contains(filter)) {
         match measure(aim, &bin, &logs) {
             Ok(verdict) => {
                 println!("{}", document::line(&verdict));
@@ -90,8 +95,18 @@ fn measure(aim: &'static Aim, bin: &Path, logs: &Path) -> Result<Verdict, String
         ours: of(|round| round.ours)?,
         theirs: of(|round| round.theirs)?,
         ratio: of(|round| round.ours / round.theirs)?,
+        spread: spread(&rounds),
         rounds: rounds.len(),
         line: lines.map(median).transpose()?,
+    })
+}
+
+/// The least and the greatest ratio of rounds.
+fn spread(rounds: &[Round]) -> (f64, f64) {
+    let ratios = rounds.iter().map(|round| round.ours / round.theirs);
+    let widest = (f64::INFINITY, f64::NEG_INFINITY);
+    ratios.fold(widest, |(least, most), ratio| {
+        (least.min(ratio), most.max(ratio))
     })
 }
 

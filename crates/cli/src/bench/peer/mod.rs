@@ -57,9 +57,10 @@ pub(crate) enum Peer {
 }
 
 /// All of them.
-pub(crate) const ALL: [Peer; 12] = [
+pub(crate) const ALL: [Peer; 13] = [
     Peer::Ucx(Transport::Posix, Kind::Latency),
     Peer::Ucx(Transport::Sysv, Kind::Latency),
+    Peer::Ucx(Transport::Cma, Kind::Latency),
     Peer::Ucx(Transport::Tcp, Kind::Latency),
     Peer::Ucx(Transport::Posix, Kind::Stream),
     Peer::Ucx(Transport::Sysv, Kind::Stream),
