@@ -6,6 +6,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
 use super::Qp;
+use super::fast::QueuedSend;
 use super::input::fail_soon;
 use super::locked::Locked;
 use super::transport::Transport;
@@ -61,7 +62,11 @@ impl Qp {
             let sent = match locked.transport {
                 Transport::Iwarp(_) => return self.drive_stream(locked, now),
                 Transport::Ud(_) => self.send_datagrams(locked, now),
-                Transport::Rc(_) | Transport::Uc(_) => self.send_to_peer(locked, now),
+                Transport::Rc(_) | Transport::Uc(_) => match self.send_by_itself(locked) {
+                    QueuedSend::Sent(packets, bytes) => Some((packets, bytes)),
+                    QueuedSend::Waits => None,
+                    QueuedSend::Otherwise => self.send_to_peer(locked, now),
+                },
             };
             let Some((sent_packets, sent_bytes)) = sent else {
                 return;
@@ -69,6 +74,15 @@ impl Qp {
             self.tally.count_tx(sent_packets, sent_bytes);
             packets += sent_packets;
             bytes += sent_bytes;
+        }
+    }
+
+    /// Sends one message by the short ring, if that is its way.
+    fn send_by_itself(&self, locked: &mut Locked) -> QueuedSend {
+        if self.goes_by_short_ring(locked) {
+            self.send_queued(locked)
+        } else {
+            QueuedSend::Otherwise
         }
     }
 
@@ -105,6 +119,7 @@ impl Qp {
             None => WIRE_BATCH_BYTES,
         };
         let before = locked.transport.next_request();
+        let is_send = matches!(&locked.transport, Transport::Rc(rc) if rc.next_queued().is_some());
         let cost = self.fill(locked, &mut batch, (max, room, |_| true), now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
@@ -112,7 +127,11 @@ impl Qp {
             return None;
         }
         if locked.transport.next_request() != before {
-            locked.short_rings.end_run();
+            if is_send {
+                locked.short_rings.pause();
+            } else {
+                locked.short_rings.end_run();
+            }
         }
         if egress.send(self.qpn, batch) {
             self.note_packets(locked, egress.carrier());
