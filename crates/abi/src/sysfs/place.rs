@@ -20,6 +20,8 @@ const FUNCTION: &str = ":00.0";
 const CLASS: &str = "0x020000\n";
 /// Rates from which on a port wants more than 16 lanes of PCI Express 5, in units of 100 Mbit/s.
 const WANTS_GEN6: u32 = 5000;
+/// The machine's NUMA nodes: a number if there is one only.
+const NODES: &str = "/sys/devices/system/node/online";
 
 /// The folder.
 pub(super) fn home(device: &Device) -> String {
@@ -102,8 +104,11 @@ fn numa(tree: &mut Tree, device: &Arc<Device>, home: &str) {
         }
         None => {
             let numa = hardware(device, "numa_node");
+            let loopback = device.is_loopback();
             tree.file(format!("{home}/numa_node"), move || {
-                Ok(fs::read_to_string(&numa).unwrap_or_else(|_| "-1\n".to_owned()))
+                let own = fs::read_to_string(&numa).unwrap_or_default();
+                let nodes = fs::read_to_string(NODES).unwrap_or_default();
+                Ok(format!("{}\n", numa_node(&own, &nodes, loopback)))
             });
             hardware(device, "local_cpulist")
         }
@@ -113,6 +118,17 @@ fn numa(tree: &mut Tree, device: &Arc<Device>, home: &str) {
     tree.file(format!("{home}/local_cpus"), move || {
         Ok(cpu_mask(&cpu_list(&list)?))
     });
+}
+
+/// The node of an interface, by what its hardware's file and that of the machine say. Without
+/// hardware it is the machine's only node, because Mooncake prefers devices on the node of the
+/// memory, and must not find loopback on a par with those that other hosts reach.
+fn numa_node(own: &str, nodes: &str, loopback: bool) -> i32 {
+    match (own.trim().parse(), nodes.trim().parse()) {
+        (Ok(own @ 0..), _) => own,
+        (_, Ok(only)) if !loopback => only,
+        _ => -1,
+    }
 }
 
 /// A file about the hardware behind the network interface, which may have none.
@@ -154,6 +170,16 @@ mod tests {
         assert_eq!(cpu_mask("0-1\n"), "00000003\n");
         assert_eq!(cpu_mask("0,2-3,33\n"), "00000002,0000000d\n");
         assert_eq!(cpu_mask("\n"), "00000000\n");
+    }
+
+    #[test]
+    fn interfaces_without_hardware_are_on_the_only_node() {
+        assert_eq!(numa_node("1\n", "0-1\n", false), 1);
+        assert_eq!(numa_node("-1\n", "0\n", false), 0);
+        assert_eq!(numa_node("", "0\n", false), 0);
+        assert_eq!(numa_node("", "0\n", true), -1);
+        assert_eq!(numa_node("", "0-1\n", false), -1);
+        assert_eq!(numa_node("", "", false), -1);
     }
 
     #[test]

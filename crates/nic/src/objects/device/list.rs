@@ -112,14 +112,13 @@ impl Known {
         if self.present.iter().any(|d| d.name == name) {
             name = device_name(&format!("{}_{}{suffix}", interface.name, interface.index));
         }
-        let hardware = shape.map_or_else(Hardware::default, |shape| shape.hardware);
         let device = Device {
             name,
             netdev: interface.name.clone(),
             index: self.made,
             ifindex: interface.index,
             loopback: interface.loopback,
-            hardware,
+            hardware: Hardware::of(interface.loopback, shape),
             state: RwLock::new(State::of(interface)),
             contexts: Contexts::default(),
             attr: DeviceAttr::of(
@@ -199,6 +198,8 @@ pub(super) mod tests {
         let devices = discover(&all).all();
         let names: Vec<_> = devices.iter().map(|d| d.name()).collect();
         assert_eq!(names, ["ferroce_eth0.100", "ferroce_lo"]);
+        let rates: Vec<_> = devices.iter().map(|d| d.hardware().link.rate).collect();
+        assert_eq!(rates, [250, 25]);
         assert_eq!(devices[0].index(), 0);
         let gids: Vec<IpAddr> = devices[0].gids().iter().map(|e| e.gid.ip()).collect();
         assert_eq!(
@@ -272,6 +273,8 @@ pub(super) mod tests {
             let guids: std::collections::HashSet<_> = list.all().iter().map(|d| d.guid()).collect();
             assert_eq!(guids.len(), list.all().len());
             assert_eq!(list.all()[3].hardware().link.rate, 1000);
+            assert_eq!(list.all()[2].hardware().link.rate, 250);
+            assert_eq!(list.all()[0].hardware().link.rate, 25);
             list.update(&interfaces);
             let names = list.all().iter().map(|d| d.name().to_owned()).collect();
             list.update(&interfaces[..1]);

@@ -160,7 +160,7 @@ impl Device {
         }
     }
     /// Whether its interface is the loopback.
-    pub(crate) fn is_loopback(&self) -> bool {
+    pub fn is_loopback(&self) -> bool {
         self.loopback
     }
     /// Whether the address belongs to this device (127.0.0.0/8 and `::1` belong to the loopback

@@ -74,7 +74,26 @@ pub(super) struct Shape {
     pub(super) name: Option<String>,
     /// Number among the devices of the interface, from 0.
     pub(super) ordinal: u32,
-    pub(super) hardware: Hardware,
+    /// `None`: what devices of this kind of interface have.
+    pub(super) link: Option<LinkRate>,
+    pub(super) numa_node: Option<i32>,
+    pub(super) pci: Option<PciAddress>,
+}
+
+impl Hardware {
+    /// What a device shows whose interface is on loopback or not, and has this shape in the file.
+    pub(super) fn of(loopback: bool, shape: Option<&Shape>) -> Self {
+        let usual = if loopback {
+            LinkRate::LOOPBACK
+        } else {
+            LinkRate::default()
+        };
+        Self {
+            link: shape.and_then(|shape| shape.link).unwrap_or(usual),
+            numa_node: shape.and_then(|shape| shape.numa_node),
+            pci: shape.and_then(|shape| shape.pci),
+        }
+    }
 }
 
 /// The devices of the file, in its order.

@@ -3,7 +3,7 @@
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Hardware, LinkRate, NAME_MAX, PciAddress, Shape, Shapes};
+use super::{LinkRate, NAME_MAX, PciAddress, Shape, Shapes};
 
 /// Devices of a file, together.
 const MOST: u32 = 64;
@@ -60,16 +60,20 @@ fn add(shapes: &mut Shapes, device: &Spanned<DeValue<'_>>) -> Result<(), String>
             .map_err(|why| format!("{key}: {why}"))?;
     }
     let interface = row.interface.ok_or("a device needs its `interface`")?;
-    let usual = LinkRate::default();
-    let link = LinkRate::of(row.rate.unwrap_or(usual.rate), row.width)?;
+    let link = match (row.rate, row.width) {
+        (None, None) => None,
+        (rate, width) => Some(LinkRate::of(
+            rate.unwrap_or(LinkRate::default().rate),
+            width,
+        )?),
+    };
     for nth in 0..row.count.unwrap_or(1) {
         let name = row.name.as_deref().map(|name| counted(name, nth));
         if let Some(name) = &name {
             check_name(name, &shapes.devices)?;
         }
         let pci = row.pci.map(|pci| behind(pci, nth)).transpose()?;
-        if let Some(pci) = pci.filter(|p| shapes.devices.iter().any(|d| d.hardware.pci == Some(*p)))
-        {
+        if let Some(pci) = pci.filter(|p| shapes.devices.iter().any(|d| d.pci == Some(*p))) {
             return Err(format!("two devices have the address {pci}"));
         }
         let before = shapes.devices.iter().filter(|d| d.interface == interface);
@@ -78,11 +82,9 @@ fn add(shapes: &mut Shapes, device: &Spanned<DeValue<'_>>) -> Result<(), String>
             interface: interface.clone(),
             name,
             ordinal,
-            hardware: Hardware {
-                link,
-                numa_node: row.numa_node,
-                pci,
-            },
+            link,
+            numa_node: row.numa_node,
+            pci,
         });
     }
     if shapes.devices.len() > MOST as usize {
@@ -220,12 +222,12 @@ mod tests {
         assert_eq!(first.name.as_deref(), Some("mlx5_0"));
         assert_eq!(second.name.as_deref(), Some("mlx5_1"));
         assert_eq!((first.ordinal, second.ordinal), (0, 1));
-        assert_eq!(first.hardware.link.rate, 1000);
-        assert_eq!(first.hardware.numa_node, Some(1));
-        let address = |shape: &Shape| shape.hardware.pci.map(|pci| pci.to_string());
+        assert_eq!(first.link.map(|link| link.rate), Some(1000));
+        assert_eq!(first.numa_node, Some(1));
+        let address = |shape: &Shape| shape.pci.map(|pci| pci.to_string());
         assert_eq!(address(first).as_deref(), Some("0000:3b:00.1"));
         assert_eq!(address(second).as_deref(), Some("0000:3c:00.1"));
-        assert_eq!((&third.name, third.hardware), (&None, Hardware::default()));
+        assert_eq!((&third.name, third.link, third.pci), (&None, None, None));
     }
 
     #[test]

@@ -36,6 +36,14 @@ impl Default for LinkRate {
 }
 
 impl LinkRate {
+    /// 2.5 Gbit/s in one lane: what a loopback interface has without a file. Programs that rank
+    /// devices by their rate (UCX, NCCL) must not choose one that no other host reaches.
+    pub(super) const LOOPBACK: Self = Self {
+        speed_code: 1,
+        width_code: 1,
+        rate: 25,
+    };
+
     /// A rate in units of 100 Mbit/s, over that many lanes. Without `width`, over as many as the
     /// kernel says of Ethernet ports of this rate (`ib_get_eth_speed`).
     pub(super) fn of(rate: u32, width: Option<u32>) -> Result<Self, String> {
