@@ -19,6 +19,10 @@ use crate::packages;
 use crate::sh;
 use crate::workspace::{Workspace, read};
 
+/// Systems that the sources compile for, and that nothing is made for: their standard library is
+/// not in this toolchain.
+const LEFT_OUT: [&str; 2] = ["aarch64-linux-gnu", "x86_64-linux-musl"];
+
 /// What all artefacts tell of themselves.
 struct About {
     version: String,
@@ -57,7 +61,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), String> {
             &folder.join(name),
         )?;
     }
-    sums(&folder)
+    sums(&folder)?;
+    for system in LEFT_OUT {
+        println!(
+            "left out: {system}: CONTRIBUTING.md, \"Other targets\", says how to build for it"
+        );
+    }
+    Ok(())
 }
 
 /// Where the artefacts are.
