@@ -44,7 +44,7 @@ usage: cargo xtask COMMAND
   aims [FILTER] [--write-table]
                    the performance aims, measured; not a part of `test`
   clients [ROW] [--write-table]
-                   programs of others (UCX, Open MPI, libfabric …), for docs/clients.md; not a part of `test`
+                   programs of others (UCX, NIXL, Valkey …), for docs/clients.md; `test` has some of the rows
   soak [SECONDS]   ten minutes of attacks at full rate beside a verified transfer; not a part of `test`
   instructions [--write-table | CASE]
                    the hot functions' instructions, beside the committed baseline, or where those of one

@@ -39,6 +39,8 @@ pub(crate) const SYSTEM: &[Package] = &[
     // Renames a library as packagers of Python wheels do.
     Package("patchelf", "patchelf"),
     Package("libfabric-bin", "fi_info"),
+    Package("openmpi-bin", "mpirun"),
+    Package("libopenmpi-dev", "mpicc"),
     Package("python3", "python3"),
     Package(
         "python3-pyverbs",

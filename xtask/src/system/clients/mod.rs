@@ -1,19 +1,22 @@
 //! Programs of others: `cargo xtask clients [ROW]` runs them, and writes `docs/clients.md`.
 //!
-//! Not a part of `cargo xtask test`: what these rows say of Ferroce, the families `ucx`, `table`
-//! and others say in less time. A row runs within a host, and between two network namespaces or,
-//! where a program starts both ends by itself, with `FERROCE_PATH=wire`. It passes if the program's
-//! own report is there and `FERROCE_SUMMARY` says that the bytes went over the devices, by that
-//! path: a run that fell back to TCP fails.
+//! Rows of [`TESTED`] programs are system tests, too (family `clients`). A row runs within a host,
+//! and between two network namespaces or, where a program starts both ends by itself, with
+//! `FERROCE_PATH=wire`. It passes if the program's own report is there and `FERROCE_SUMMARY` says
+//! that the bytes went over the devices, by that path: a run that fell back to TCP fails.
 
 mod built;
 mod dapl;
 mod fabric;
 mod mpi;
+mod python;
+mod rdma_core;
 mod simple;
 mod source;
 mod summary;
+mod torch;
 mod ucx;
+mod valkey;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,7 +24,7 @@ use std::time::{Duration, Instant};
 use self::source::Origin;
 use super::process::Process;
 use super::stage::Launch;
-use super::{Place, Side, Stage, User, artefacts, failure};
+use super::{Catalogue, Place, Side, Stage, User, artefacts, failure};
 use crate::document::{Document, Line, Mode};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
@@ -30,6 +33,11 @@ use crate::{cleanup, sh};
 const FILE: &str = "docs/clients.md";
 /// Time for one row on one way.
 const LIMIT: Duration = Duration::from_secs(180);
+
+/// Programs whose rows are system tests: Debian's, small and soon done.
+const TESTED: [&str; 5] = ["UCX", "Open MPI", "libfabric", "qperf", "fio"];
+/// Seconds for such a row as a system test.
+const SYSTEM_LIMIT: u64 = 120;
 
 /// What carries a row's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +63,33 @@ struct Row {
     run: fn(&Run<'_>) -> Result<String, String>,
 }
 
+impl Row {
+    /// Where it runs.
+    fn place(&self, way: Way) -> Place {
+        match way {
+            Way::Wire if !self.is_one_host => Place::Wire(1500),
+            _ => Place::OneSpace,
+        }
+    }
+}
+
+/// Adds the rows that are system tests.
+pub(super) fn add(all: &mut Catalogue) {
+    for row in rows() {
+        if !TESTED.contains(&row.program) {
+            continue;
+        }
+        for way in [Way::Local, Way::Wire] {
+            let name = format!("clients.{}.{}", row.name, name_of(way));
+            let (place, run) = (row.place(way), row.run);
+            all.at(&name, place, User::Ordinary, SYSTEM_LIMIT, move |stage| {
+                let source = PathBuf::new();
+                run(&Run { stage, way, source }).map(drop)
+            });
+        }
+    }
+}
+
 /// All of them, as they stand in the document.
 fn rows() -> Vec<Row> {
     let lists = [
@@ -63,6 +98,10 @@ fn rows() -> Vec<Row> {
         fabric::rows(),
         simple::rows(),
         dapl::rows(),
+        python::rows(),
+        rdma_core::rows(),
+        torch::rows(),
+        valkey::rows(),
         built::rows(),
     ];
     lists.into_iter().flatten().collect()
@@ -72,10 +111,9 @@ fn rows() -> Vec<Row> {
 struct Run<'a> {
     stage: &'a Stage,
     way: Way,
-    /// The folder of its source, built; nothing for packages.
+    /// The folder of its source, built, or of its Python environment's commands; nothing for
+    /// Debian's packages.
     source: PathBuf,
-    /// The root of this repository.
-    root: &'a Path,
 }
 
 impl Run<'_> {
@@ -152,7 +190,7 @@ pub(crate) fn run(
 
 /// Runs a row on both ways: its version, and what came out of each.
 fn one(workspace: &Workspace, row: &Row, bin: &Path, tally: &mut Tally) -> Vec<Option<String>> {
-    let source = match row.origin.find() {
+    let source = match row.origin.find(workspace) {
         Ok(source) => source,
         Err(why) => {
             tally.fail(row.name, &why);
@@ -168,19 +206,11 @@ fn one(workspace: &Workspace, row: &Row, bin: &Path, tally: &mut Tally) -> Vec<O
             .join(name.replace(' ', "-"));
         let _ = std::fs::remove_dir_all(&folder);
         let begun = Instant::now();
-        let place = match way {
-            Way::Wire if !row.is_one_host => Place::Wire(1500),
-            _ => Place::OneSpace,
-        };
+        let place = row.place(way);
         let stage = Stage::new(place, User::Root, bin.to_owned(), folder.clone(), LIMIT);
         let outcome = stage.and_then(|stage| {
-            let (stage, source, root) = (&stage, source.clone(), &*workspace.root);
-            (row.run)(&Run {
-                stage,
-                way,
-                source,
-                root,
-            })
+            let (stage, source) = (&stage, source.clone());
+            (row.run)(&Run { stage, way, source })
         });
         results.push(Some(match outcome {
             Ok(figure) => {
@@ -224,8 +254,12 @@ runs a row, as root; `cargo xtask clients [ROW] --write-table` writes this page.
 themselves run with `FERROCE_PATH=wire`. Figures are of a shared virtual machine with two processors, each of one short run: they
 show that a row ran, not how fast it can be ([performance.md](performance.md) does that).
 
-Packages come from Debian. A row whose program has to be built wants its source, built, in `FERROCE_CLIENTS_SRC=DIR`, and
-fails with the line that builds it there.
+Packages come from Debian and PyPI, and are installed by the command. A row whose program has to be built wants its source, built, in
+`FERROCE_CLIENTS_SRC=DIR`, and fails with the line that builds it there. The rows of UCX, Open MPI, libfabric, qperf and fio are part of
+`cargo xtask test`, too.
+
+Several devices: where a program is not told which to take, it should take one that its peer reaches. That is why `ferroce_lo` has the lowest rate and no NUMA
+node. Mooncake's store tries all devices of its peer all the same, and takes some 2 s for it: give it a name, or `MC_TE_FILTERS=ferroce_eth0`.
 ";
 
 fn document(lines: Vec<Line>) -> Document {

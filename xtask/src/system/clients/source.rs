@@ -2,17 +2,28 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use crate::packages::{self, Package};
 use crate::sh;
+use crate::workspace::Workspace;
 
 /// The folder with the sources of all rows that need one.
 const VARIABLE: &str = "FERROCE_CLIENTS_SRC";
+
+/// What packages of Python need, and do not bring.
+const PYTHON: &[Package] = &[
+    Package::new("python3-venv", "/usr/share/doc/python3-venv"),
+    Package::new("libcurl4", "/usr/share/doc/libcurl4"),
+    Package::new("libnuma1", "/usr/share/doc/libnuma1"),
+];
 
 /// Where a row's program comes from.
 pub(super) enum Origin {
     /// Debian's packages; the first one's version is shown.
     Debian(&'static [Package]),
+    /// Python packages with their versions, as `pip` wants them; the first one is shown.
+    Python(&'static [&'static str]),
     /// A source that the caller has built.
     Source(Source),
 }
@@ -35,14 +46,18 @@ pub(super) struct Source {
 }
 
 impl Origin {
-    /// Installs packages; the folder of a source.
+    /// Installs packages; the folder of a source or of a Python environment's commands.
     ///
     /// # Errors
     /// For a person: what to do.
-    pub(super) fn find(&self) -> Result<PathBuf, String> {
+    pub(super) fn find(&self, workspace: &Workspace) -> Result<PathBuf, String> {
         match self {
             Self::Debian(list) => {
                 packages::require(&[packages::SYSTEM, list]).map(|()| PathBuf::new())
+            }
+            Self::Python(list) => {
+                packages::require(&[packages::SYSTEM, PYTHON])?;
+                environment(&workspace.target, list)
             }
             Self::Source(source) => {
                 packages::require(&[packages::SYSTEM, source.packages])?;
@@ -60,6 +75,10 @@ impl Origin {
                 let version = sh::output("dpkg-query", &words).unwrap_or_default();
                 format!("Debian's {name} {}", version.trim())
             }
+            Self::Python(list) => {
+                let (name, version) = list[0].split_once("==").unwrap_or((list[0], ""));
+                format!("PyPI's {name} {version}")
+            }
             Self::Source(source) => {
                 let folder = folder.to_string_lossy();
                 let words = ["-C", &*folder, "describe", "--tags", "--always"];
@@ -69,6 +88,24 @@ impl Origin {
             }
         }
     }
+}
+
+/// A virtual environment with these packages, made once; the folder of its commands. What the
+/// packages ask for besides, torch and CUDA, the rows do not use: it is left out.
+fn environment(target: &Path, list: &[&str]) -> Result<PathBuf, String> {
+    let folder = target.join("clients-python").join(list.join("-"));
+    let commands = folder.join("bin");
+    let finished = folder.join("finished");
+    if !finished.exists() {
+        let mut make = Command::new("/usr/bin/python3");
+        make.args(["-m", "venv", "--clear"]).arg(&folder);
+        sh::step(make)?;
+        let mut pip = Command::new(commands.join("pip"));
+        pip.args(["--quiet", "install", "--no-deps"]).args(list);
+        sh::step(pip)?;
+        std::fs::write(&finished, "").map_err(|e| format!("{}: {e}", finished.display()))?;
+    }
+    Ok(commands)
 }
 
 impl Source {

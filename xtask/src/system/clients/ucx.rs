@@ -11,7 +11,7 @@ const PORT: u16 = 13337;
 /// What the upper layer does; the first one gives the latency, the second one the bandwidth.
 const TESTS: [&str; 8] = [
     "tag_lat",
-    "tag_bw -s 1048576",
+    "tag_bw -s 65536",
     "ucp_put_lat",
     "ucp_put_bw -s 65536",
     "ucp_get -s 65536",
@@ -19,8 +19,21 @@ const TESTS: [&str; 8] = [
     "stream_bw -s 4096",
     "ucp_am_lat",
 ];
+/// The lower layer over reliable connections.
+const UCT_RC: [&str; 6] = [
+    "am_lat",
+    "put_bw -D zcopy -s 100000",
+    "put_lat",
+    "get -D bcopy -s 1000",
+    "fadd",
+    "cswap",
+];
+/// The lower layer over datagrams, which has messages only.
+const UCT_UD: [&str; 2] = ["am_lat", "am_bw -D zcopy -s 1000"];
+/// Iterations of each.
+const ITERATIONS: &str = "200";
 /// What can be waited for.
-const ASLEEP: [&str; 2] = ["tag_lat", "tag_bw -s 1048576"];
+const ASLEEP: [&str; 2] = ["tag_lat", "tag_bw -s 65536"];
 
 pub(super) fn rows() -> Vec<Row> {
     let row = |name, what, run| Row {
@@ -33,6 +46,7 @@ pub(super) fn rows() -> Vec<Row> {
     };
     let rc = "messages, WRITE, READ, atomics, streams over `rc_verbs`, polled";
     let ud = "the same over `ud_verbs`, polled";
+    let uct_rc = "the lower layer over `rc_verbs`: messages, WRITE, READ, atomics";
     vec![
         row("ucx-rc", rc, |run| all(run, "rc_v", &TESTS, &[])),
         row("ucx-ud", ud, |run| all(run, "ud_verbs", &TESTS, &[])),
@@ -42,7 +56,19 @@ pub(super) fn rows() -> Vec<Row> {
         row("ucx-ud-asleep", "messages over `ud_verbs`, asleep", |run| {
             all(run, "ud_verbs", &ASLEEP, &["-E", "sleep"])
         }),
+        row("ucx-uct-rc", uct_rc, |run| lower(run, "rc_verbs", &UCT_RC)),
+        row(
+            "ucx-uct-ud",
+            "the lower layer over `ud_verbs`: messages",
+            |run| lower(run, "ud_verbs", &UCT_UD),
+        ),
     ]
+}
+
+/// A transport of UCX without what UCX puts on it.
+fn lower(run: &Run<'_>, transport: &str, tests: &[&str]) -> Result<String, String> {
+    let device = format!("{}:1", run.device()?);
+    all(run, "ib", tests, &["-d", &device, "-x", transport])
 }
 
 /// Runs all tests; the figure is of the first two.
@@ -52,7 +78,11 @@ fn all(run: &Run<'_>, transport: &str, tests: &[&str], options: &[&str]) -> Resu
     let [latency, bandwidth, ..] = &reports[..] else {
         return Err("two tests at least".into());
     };
-    Ok(format!("8 B {} µs, 1 MiB {} MB/s", latency.0, bandwidth.1))
+    let size = tests[1].rsplit(' ').next().unwrap_or_default();
+    Ok(format!(
+        "8 B {} µs, {size} B {} MB/s",
+        latency.0, bandwidth.1
+    ))
 }
 
 /// Runs one test: its average latency and bandwidth.
@@ -62,23 +92,17 @@ fn one(
     test: &str,
     options: &[&str],
 ) -> Result<(String, String), String> {
-    let port = format!("{}:1", run.device()?);
-    let start = |side, words: &[&str]| {
-        let mut launch = run.program(side, words);
-        launch
-            .env("UCX_TLS", transport)
-            .env("UCX_NET_DEVICES", &port);
-        launch.start()
-    };
+    // UCX chooses among all devices, and finds those that the peer reaches.
+    let start = |side, words: &[&str]| run.program(side, words).env("UCX_TLS", transport).start();
     let mut server = start(Side::A, &["ucx_perftest"])?;
     server.listens_on_tcp(PORT)?;
     let mut words = vec![
         "ucx_perftest",
         run.stage.ipv4(),
         "-n",
-        "500",
+        ITERATIONS,
         "-w",
-        "50",
+        "20",
         "-t",
     ];
     words.extend(test.split(' '));
@@ -94,7 +118,7 @@ fn one(
         .unwrap_or_default();
     // Final: iterations, percentile, average and overall latency, average bandwidth …
     match fields[..] {
-        [_, "500", _, average, _, bandwidth, ..] if !output.contains("ERROR") => {
+        [_, ITERATIONS, _, average, _, bandwidth, ..] if !output.contains("ERROR") => {
             Ok((average.to_owned(), bandwidth.to_owned()))
         }
         _ => Err(format!("{test} over {transport} reports {last:?}")),

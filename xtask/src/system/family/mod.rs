@@ -9,7 +9,6 @@ mod iwarp;
 mod keyed;
 mod load;
 mod memory;
-mod middleware;
 mod multicast;
 mod netlink;
 mod network;
@@ -48,7 +47,7 @@ pub(super) fn all() -> Catalogue {
         ("shape", shape::add),
         ("netlink", netlink::add),
         ("preload", preload::add),
-        ("ucx", middleware::add),
+        ("clients", super::clients::add),
         ("memory", memory::add),
         ("scale", scale::add),
         ("valgrind", valgrind::add),

@@ -168,10 +168,20 @@ fn ucx_info(stage: &Stage) -> Outcome {
     Ok(())
 }
 
+/// All kinds of endpoints are listed, for the interface that has an address.
 fn fi_info(stage: &Stage) -> Outcome {
     let name = device(stage)?;
-    let output = shown(stage, &["fi_info", "-p", "verbs"])?;
-    contains(&output, &format!("domain: {name}"))
+    for (kind, domain, protocol) in [
+        ("FI_EP_MSG", name.clone(), "FI_PROTO_RDMA_CM_IB_RC"),
+        ("FI_EP_DGRAM", format!("{name}-dgram"), "FI_PROTO_IB_UD"),
+        ("FI_EP_RDM", name.clone(), "FI_PROTO_RXM"),
+    ] {
+        let output = shown(stage, &["fi_info", "-p", "verbs", "-t", kind])?;
+        contains(&output, &format!("domain: {domain}\n"))?;
+        contains(&output, &format!("type: {kind}"))?;
+        contains(&output, &format!("protocol: {protocol}\n"))?;
+    }
+    Ok(())
 }
 
 fn env(stage: &Stage) -> Outcome {

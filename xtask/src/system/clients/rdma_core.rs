@@ -1,0 +1,176 @@
+//! The programs of the newest rdma-core, on its own build of the libraries.
+
+use super::source::{Origin, Source};
+use super::{Row, Run};
+use crate::packages::Package;
+use crate::system::{Process, Side};
+
+const PACKAGES: &[Package] = &[
+    Package::new("cmake", "cmake"),
+    Package::new("ninja-build", "ninja"),
+    Package::new("pkg-config", "pkg-config"),
+    Package::new(
+        "libnl-route-3-dev",
+        "/usr/include/libnl3/netlink/route/route.h",
+    ),
+    Package::new("libudev-dev", "/usr/include/libudev.h"),
+];
+const SOURCE: Source = Source {
+    folder: "rdma-core",
+    project: "github.com/linux-rdma/rdma-core",
+    tag: "v65.0",
+    build: "git clone -b v65.0 https://github.com/linux-rdma/rdma-core && cd rdma-core && bash build.sh",
+    witness: "build/bin/cmtime",
+    packages: PACKAGES,
+};
+/// Where the ping-pongs exchange their numbers.
+const PINGPONG_PORT: u16 = 18515;
+/// Where programs of the connection manager listen.
+const CM_PORT: u16 = 7174;
+/// Where `cmtime` exchanges what it needs.
+const CMTIME_PORT: u16 = 7471;
+
+pub(super) fn rows() -> Vec<Row> {
+    let row = |name, what, run| Row {
+        name,
+        program: "rdma-core, newest",
+        what,
+        origin: Origin::Source(SOURCE),
+        is_one_host: false,
+        run,
+    };
+    vec![
+        row(
+            "rdma-core-pingpong",
+            "`ibv_{rc,uc,ud,srq}_pingpong`, polled and asleep, bytes checked, `ibv_xsrq_pingpong`",
+            pingpong,
+        ),
+        row(
+            "rdma-core-cm",
+            "`rping -V`, `udaddy`, `mckey`, `cmtime` with 50 connections",
+            connections,
+        ),
+        row(
+            "rdma-core-rsocket",
+            "`udpong`, `riostream`, `rstream`: refused with a reason, as rsockets are not served",
+            rsockets,
+        ),
+    ]
+}
+
+/// A program of the build with its words, line by line.
+fn start(run: &Run<'_>, side: Side, line: &str, more: &[&str]) -> Result<Process, String> {
+    let (program, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let path = run.source.join("build/bin").join(program);
+    let mut words = vec!["stdbuf", "-oL"];
+    let path = path.to_string_lossy();
+    words.push(&path);
+    words.extend(rest.split_whitespace().chain(more.iter().copied()));
+    run.program(side, &words).label(program).start()
+}
+
+/// Both ends with 0; what the client printed.
+fn pair(
+    run: &Run<'_>,
+    ready: impl Fn(&mut Process) -> Result<(), String>,
+    server: (&str, &[&str]),
+    client: (&str, &[&str]),
+) -> Result<Process, String> {
+    let at = |why: String| format!("{}: {why}", client.0);
+    let mut served = start(run, Side::A, server.0, server.1)?;
+    ready(&mut served).map_err(at)?;
+    let mut called = start(run, Side::B, client.0, client.1)?;
+    called.succeed().map_err(at)?;
+    served.succeed().map_err(at)?;
+    run.carried(&called).map_err(at)?;
+    Ok(called)
+}
+
+fn pingpong(run: &Run<'_>) -> Result<String, String> {
+    let (device, host) = (run.device()?, run.stage.ipv4());
+    let mut figures: Vec<f64> = Vec::new();
+    for program in [
+        "ibv_rc_pingpong -c",
+        "ibv_rc_pingpong -c -e",
+        "ibv_uc_pingpong -c",
+        "ibv_uc_pingpong -c -e",
+        "ibv_ud_pingpong -c",
+        "ibv_ud_pingpong -c -e",
+        "ibv_srq_pingpong -c",
+        "ibv_srq_pingpong -c -e",
+        "ibv_xsrq_pingpong",
+    ] {
+        let server = ["-g", "0", "-d", &device];
+        let client = ["-g", "0", "-d", &device, host];
+        let ready = |server: &mut Process| server.listens_on_tcp(PINGPONG_PORT);
+        let called = pair(run, ready, (program, &server), (program, &client))?;
+        let output = called.output();
+        let line = output.lines().find(|line| line.contains("usec/iter"));
+        figures.extend(
+            line.and_then(|line| line.split_whitespace().rev().nth(1)?.parse::<f64>().ok()),
+        );
+    }
+    let figure = |at: usize| figures.get(at).copied().unwrap_or(f64::NAN) / 2.0;
+    Ok(format!(
+        "RC 4 KiB {:.1} µs polled, {:.1} µs asleep",
+        figure(0),
+        figure(1)
+    ))
+}
+
+fn connections(run: &Run<'_>) -> Result<String, String> {
+    let (host, own) = (run.stage.ipv4(), run.stage.client_ipv4());
+    let on_cm = |port| move |server: &mut Process| server.listens_on_cm(port);
+    let rping = ("rping -s -C 100 -V", &["-a", host][..]);
+    pair(
+        run,
+        on_cm(CM_PORT),
+        rping,
+        ("rping -c -C 100 -V", &["-a", host]),
+    )?;
+    pair(
+        run,
+        on_cm(CM_PORT),
+        ("udaddy", &["-b", host]),
+        ("udaddy", &["-s", host]),
+    )?;
+    let joined = |server: &mut Process| server.says("joined dgid");
+    let group = ["-m", "239.1.1.1", "-b"];
+    let (receiver, sender) = (
+        [&group[..], &[host]].concat(),
+        [&group[..], &[own, "-s"]].concat(),
+    );
+    pair(run, joined, ("mckey", &receiver), ("mckey", &sender))?;
+    let server = ["-b", host, "-C", host];
+    let client = ["-b", own, "-C", host];
+    let listens = |server: &mut Process| server.listens_on_tcp(CMTIME_PORT);
+    // Its connections carry nothing.
+    let mut served = start(run, Side::A, "cmtime -L -c 50", &server)?;
+    listens(&mut served)?;
+    let mut called = start(run, Side::B, "cmtime -c 50", &client)?;
+    called.succeed()?;
+    served.succeed()?;
+    let output = called.output();
+    let line = output
+        .lines()
+        .rfind(|line| line.starts_with("full connect"));
+    let time = line.and_then(|line| line.split_whitespace().nth(2));
+    Ok(format!(
+        "50 connections, {} µs each",
+        time.unwrap_or("unknown")
+    ))
+}
+
+fn rsockets(run: &Run<'_>) -> Result<String, String> {
+    for program in ["udpong", "riostream", "rstream"] {
+        let mut refused = start(run, Side::A, program, &[])?;
+        refused.refuse()?;
+        if !refused
+            .output()
+            .contains("rsocket failed: Operation not supported")
+        {
+            return Err(format!("{program} says nothing of what it lacks"));
+        }
+    }
+    Ok("refused with EOPNOTSUPP".into())
+}
