@@ -8,10 +8,13 @@ mod common;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket as Plain};
 
 use common::{Buffer, End, attributes, cap, has_wire, pair, pattern, run_on_wire, wait_for};
+use ferroce_nic::DropReason;
 use ferroce_os::udp::{RecvRing, UdpSocket};
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::rc::Noted;
-use ferroce_proto::verbs::{Mtu, SendOp};
+use ferroce_proto::verbs::{
+    AddressHandleAttr, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, SendOp,
+};
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 use ferroce_proto::wire::{
     Bth, Drain, ExtHeaders, NakCode, Opcode, Operation, Packet, Position, ROCE_UDP_PORT, Reth,
@@ -58,6 +61,21 @@ impl Forger {
             ack_req: true,
             ..Bth::new(opcode, to, Psn::new(psn))
         };
+        self.send_whole(bth, ext, payload);
+    }
+
+    /// A SEND of a peer that has migrated.
+    fn send_migrated(&self, to: Qpn, psn: u32) {
+        let opcode = Opcode::rc(Operation::Send, Position::Only);
+        let bth = Bth {
+            ack_req: true,
+            migreq: true,
+            ..Bth::new(opcode, to, Psn::new(psn & 0x00ff_ffff))
+        };
+        self.send_whole(bth, ExtHeaders::default(), b"migrated");
+    }
+
+    fn send_whole(&self, bth: Bth, ext: ExtHeaders, payload: &[u8]) {
         let mut bytes = Vec::new();
         Packet { bth, ext, payload }.emit(&mut bytes);
         self.send(&bytes);
@@ -186,6 +204,63 @@ fn child_echo() {
         }
         assert_eq!(peer.reports_gaps(), what == "the right answer", "{what}");
     }
+}
+
+#[test]
+fn one_datagram_takes_no_connection_off_its_path() {
+    run_on_wire("child_migrated", "");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_migrated() {
+    if !has_wire() {
+        return;
+    }
+    let mut peer = Peer::connect();
+    let qp = &peer.end.qp;
+    let alternate = QpAttr {
+        alt_ah_attr: AddressHandleAttr {
+            grh: GlobalRoute {
+                dgid: Gid::from(OTHER),
+                hop_limit: 64,
+                ..GlobalRoute::default()
+            },
+            is_global: true,
+            port_num: 1,
+            ..AddressHandleAttr::default()
+        },
+        alt_port_num: 1,
+        alt_timeout: 18,
+        ..attributes(PEER_QP, Gid::from(PEER), Mtu::B1024)
+    };
+    for path_mig_state in [PathMigState::Rearm, PathMigState::Armed] {
+        let attr = QpAttr {
+            path_mig_state,
+            ..alternate
+        };
+        let mask = AttrMask::ALT_PATH | AttrMask::PATH_MIG_STATE;
+        qp.modify(&attr, mask).expect("an alternate path");
+    }
+    let (to, next) = (qp.qpn(), peer.next);
+    let other = Forger::new(OTHER, 0);
+    let refused = || {
+        let counters = peer.end.context.device().counters();
+        counters.dropped(DropReason::Address)
+    };
+    for psn in [next + 1, next + 1000, next + (1 << 22), next - 5000] {
+        let before = refused();
+        other.send_migrated(to, psn);
+        wait_for("the forged packet", || refused() > before);
+        assert_eq!(qp.query().path_mig_state, PathMigState::Armed, "{psn:#x}");
+    }
+    assert!(!peer.reports_gaps(), "its path is the first one");
+    // What the peer may send now takes the queue pair along.
+    let qp = &peer.end.qp;
+    other.send_migrated(to, peer.next);
+    wait_for("the migration", || {
+        qp.query().path_mig_state == PathMigState::Migrated
+    });
 }
 
 #[test]

@@ -5,13 +5,13 @@ mod common;
 use std::time::Duration;
 
 use common::{SOON, expect_send, until_sent};
-use ferroce_proto::ids::Gid;
+use ferroce_proto::ids::{Gid, Key};
 use ferroce_proto::testkit::{Pair, Setup, Side, wr};
 use ferroce_proto::verbs::{
     AddressHandleAttr, AttrMask, GlobalRoute, PathMigState, QpAttr, QpEvent, QpState, SendOp,
     WcStatus,
 };
-use ferroce_proto::wire::Packet;
+use ferroce_proto::wire::{Bth, ExtHeaders, Opcode, Operation, Packet, Position, Reth};
 
 /// Loads an alternate path and asks for a state.
 fn rearm(pair: &mut Pair, side: Side) {
@@ -134,6 +134,80 @@ fn a_peer_that_has_migrated_takes_this_end_along() {
     assert_eq!(pair.b.results.events, [QpEvent::PathMigrated]);
     assert_eq!(state(&mut pair, Side::B), PathMigState::Migrated);
     assert!(!pair.b.qp.take_migrated(), "its owner did it");
+}
+
+/// Whether B takes a packet as one that A may send now, `ahead` of the request that it expects.
+fn may_be_sent(pair: &mut Pair, operation: Operation, ahead: i32) -> bool {
+    let b = &mut pair.node(Side::B).qp;
+    let expected = b.query().rq_psn;
+    let psn = match u32::try_from(ahead) {
+        Ok(ahead) => expected.plus(ahead),
+        Err(_) => expected.minus(ahead.unsigned_abs()),
+    };
+    let opcode = Opcode::rc(operation, Position::Only);
+    let reth = Reth {
+        va: 0,
+        rkey: Key(7),
+        length: 1,
+    };
+    let packet = Packet {
+        bth: Bth::new(opcode, b.query().dest_qp_num, psn),
+        ext: ExtHeaders {
+            reth: (operation == Operation::ReadRequest).then_some(reth),
+            ..ExtHeaders::default()
+        },
+        payload: &[],
+    };
+    b.may_be_sent_now(&packet)
+}
+
+#[test]
+fn a_packet_that_the_peer_would_not_send_now_migrates_nothing() {
+    let mut pair = armed();
+    for (ahead, may) in [
+        (0, true),
+        (-1, true),
+        (-4096, true),
+        (-4097, false),
+        (1, false),
+        (1000, false),
+        (1 << 22, false),
+    ] {
+        assert_eq!(
+            may_be_sent(&mut pair, Operation::Send, ahead),
+            may,
+            "{ahead}"
+        );
+    }
+    // A repeated READ is one that was asked for.
+    assert!(may_be_sent(&mut pair, Operation::ReadRequest, 0));
+    assert!(!may_be_sent(&mut pair, Operation::ReadRequest, -1));
+    // B has sent nothing that could be acknowledged.
+    for ahead in [-1, 0, 1] {
+        assert!(!may_be_sent(&mut pair, Operation::Acknowledge, ahead));
+    }
+}
+
+#[test]
+fn a_packet_that_the_peer_would_not_send_now_arms_nothing() {
+    let mut pair = Pair::new(Setup::default());
+    rearm(&mut pair, Side::A);
+    rearm(&mut pair, Side::B);
+    let forged = |pair: &mut Pair, ahead: u32| {
+        let b = pair.node(Side::B);
+        let opcode = Opcode::rc(Operation::Send, Position::Only);
+        let (peer, psn) = (b.qp.query().dest_qp_num, b.qp.query().rq_psn);
+        let packet = Packet {
+            bth: Bth::new(opcode, peer, psn.plus(ahead)),
+            ext: ExtHeaders::default(),
+            payload: &[],
+        };
+        b.with(Default::default(), |qp, cx| qp.on_packet(cx, &packet));
+    };
+    forged(&mut pair, 5);
+    assert_eq!(state(&mut pair, Side::B), PathMigState::Rearm);
+    forged(&mut pair, 0);
+    assert_eq!(state(&mut pair, Side::B), PathMigState::Armed);
 }
 
 #[test]

@@ -32,6 +32,7 @@
 //! | `responder`, `execute`, `message` | request packets to memory and receive completions |
 //! | `resources`, `reply` | READ responses, atomic results, NAKs, acknowledgements |
 //! | `target` | shared receive queues and XRC: whose keys and receives a request uses |
+//! | `migration` | which packets of a peer that has migrated count |
 //! | `modify`, `post`, `config`, `fault`, `scatter` | attributes, checks, settings, failures, byte moving |
 
 mod back_off;
@@ -45,6 +46,7 @@ mod fast;
 pub(crate) mod fault;
 mod flight;
 mod message;
+mod migration;
 pub(crate) mod modify;
 pub(crate) mod post;
 mod rendezvous;
@@ -64,9 +66,8 @@ mod window;
 
 use alloc::vec::Vec;
 
-use crate::qp::migration;
 use crate::time::Time;
-use crate::verbs::{PathMigState, PostError, QpEvent, QpState, QpType, RecvWr, SendOp, SendWr};
+use crate::verbs::{PostError, QpEvent, QpState, QpType, RecvWr, SendOp, SendWr};
 use crate::wire::{Operation, Packet, Position};
 
 pub use self::fast::cut::cut;
@@ -223,7 +224,7 @@ impl RcQp {
             // Another service's packet cannot come from our peer.
             return true;
         }
-        migration::on_packet(&mut self.shared.attr, packet.bth.migreq);
+        self.arm_by(packet);
         let taken = match (packet.bth.opcode.info(), self.shared.config.qp_type) {
             // What only the other half of XRC would have asked for cannot come from our peer
             // either.
@@ -400,25 +401,6 @@ impl RcQp {
             return;
         }
         self.settle_send(cx, outcome);
-    }
-
-    /// Whether the alternate path may become the path at any time: a packet with the MigReq bit
-    /// that comes over it calls for [`migrate`](Self::migrate).
-    #[must_use]
-    pub fn is_armed(&self) -> bool {
-        migration::is_armed(&self.shared.attr)
-    }
-
-    /// The alternate path is the path from here: the peer has migrated. Give the new path's link to
-    /// [`set_link`](Self::set_link).
-    pub fn migrate(&mut self, cx: &mut Cx<'_>) {
-        modify::set_migration(&mut self.shared.attr, cx, PathMigState::Migrated);
-    }
-
-    /// Whether it has migrated by itself, since retries had run out: the owner is to send over the
-    /// alternate path from here, and to give its link to [`set_link`](Self::set_link). True once.
-    pub fn take_migrated(&mut self) -> bool {
-        core::mem::take(&mut self.migrated)
     }
 
     /// The lossless link says that the peer dropped a packet of ours (no such queue pair, or not

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 
 use super::target::Target;
 use crate::ids::{Key, Msn, Psn};
-use crate::wire::{AtomicEth, Operation, Reth};
+use crate::wire::{AtomicEth, Operation, Packet, Reth};
 
 /// Repeated requests that are answered at once, at most. A requester has no more outstanding than
 /// the depth, which is smaller.
@@ -62,6 +62,35 @@ impl Resource {
         u32::try_from(psn.distance(self.psn))
             .ok()
             .filter(|&index| index < self.packets)
+    }
+
+    /// Where the answer to a request ends that asks again for the responses from `index` on: the
+    /// index after the last response, and the byte after the last of the message. `None` if the
+    /// request is not the one that is stored.
+    fn answer_to(&self, packet: &Packet<'_>, index: u32, mtu: u32) -> Option<(u32, u32)> {
+        let asked = packet.bth.opcode.info()?.operation;
+        let (reth, operands) = (packet.ext.reth, packet.ext.atomic);
+        match self.kind {
+            Kind::Read { va, rkey, length } => {
+                let reth = reth.filter(|_| asked == Operation::ReadRequest)?;
+                let skip = index.checked_mul(mtu)?;
+                let matches = rkey == reth.rkey
+                    && va.wrapping_add(u64::from(skip)) == reth.va
+                    && reth.length <= length.checked_sub(skip)?
+                    && (reth.length > 0 || length == 0);
+                matches.then(|| {
+                    let bytes_end = skip + reth.length;
+                    (bytes_end.div_ceil(mtu).max(index + 1), bytes_end)
+                })
+            }
+            Kind::Atomic {
+                operation, request, ..
+            } => (operation == asked && Some(request) == operands).then_some((1, 0)),
+            Kind::Done {
+                operation,
+                reth: there,
+            } => (operation == asked && Some(there) == reth).then_some((1, 0)),
+        }
     }
 }
 
@@ -206,64 +235,10 @@ impl Resources {
         }
     }
 
-    /// A READ request that was seen before: answers again from its PSN on. Ignored if it does not
-    /// match what is stored.
-    pub(super) fn repeat_read(&mut self, psn: Psn, reth: &Reth, mtu: u32) {
-        self.repeat((psn, mtu), |resource, index| {
-            let Kind::Read { va, rkey, length } = resource.kind else {
-                return None;
-            };
-            let skip = index.checked_mul(mtu)?;
-            let matches = rkey == reth.rkey
-                && va.wrapping_add(u64::from(skip)) == reth.va
-                && reth.length <= length.checked_sub(skip)?
-                && (reth.length > 0 || length == 0);
-            matches.then(|| {
-                let bytes_end = skip + reth.length;
-                (bytes_end.div_ceil(mtu).max(index + 1), bytes_end)
-            })
-        });
-    }
-
-    /// An atomic request that was seen before: its result is sent again.
-    pub(super) fn repeat_atomic(
-        &mut self,
-        psn: Psn,
-        asked: Operation,
-        operands: &AtomicEth,
-        mtu: u32,
-    ) {
-        self.repeat((psn, mtu), |resource, _| match resource.kind {
-            Kind::Atomic {
-                operation, request, ..
-            } if operation == asked && request == *operands => Some((1, 0)),
-            _ => None,
-        });
-    }
-
-    /// A request that is answered without data and was seen before: the answer is sent again.
-    pub(super) fn repeat_done(&mut self, psn: Psn, asked: Operation, there: &Reth, mtu: u32) {
-        self.repeat((psn, mtu), |resource, _| match resource.kind {
-            Kind::Done { operation, reth } if operation == asked && reth == *there => Some((1, 0)),
-            _ => None,
-        });
-    }
-
-    /// Answers again from `psn` on. `accepts` gives the index after the last response and the byte
-    /// after the last of the message, or `None` if the request is not the one that is stored.
-    fn repeat(
-        &mut self,
-        (psn, mtu): (Psn, u32),
-        accepts: impl Fn(&Resource, u32) -> Option<(u32, u32)>,
-    ) {
-        let newest_first = self.ring.iter().enumerate().rev();
-        let Some((at, resource, index)) = newest_first
-            .filter_map(|(at, r)| r.index_of(psn).map(|index| (at, r, index)))
-            .next()
-        else {
-            return;
-        };
-        let Some((end, bytes_end)) = accepts(resource, index) else {
+    /// A request that was seen before: answers again from its PSN on. Ignored if it does not match
+    /// what is stored.
+    pub(super) fn repeat(&mut self, packet: &Packet<'_>, mtu: u32) {
+        let Some((at, index, (end, bytes_end))) = self.find(packet, mtu) else {
             return;
         };
         if self.passes.len() >= MAX_PASSES {
@@ -285,6 +260,21 @@ impl Resources {
         self.passes.insert(place, pass);
     }
 
+    /// Whether a request is one that would be answered again.
+    pub(super) fn knows(&self, packet: &Packet<'_>, mtu: u32) -> bool {
+        self.find(packet, mtu).is_some()
+    }
+
+    /// The resource that a request asks for again, by its place in the ring; the first response
+    /// that it asks for; and where the answer ends, as [`Resource::answer_to`] says.
+    fn find(&self, packet: &Packet<'_>, mtu: u32) -> Option<(usize, u32, (u32, u32))> {
+        let newest_first = self.ring.iter().enumerate().rev();
+        let mut covering = newest_first
+            .filter_map(|(at, r)| r.index_of(packet.bth.psn).map(|index| (at, r, index)));
+        let (at, resource, index) = covering.next()?;
+        Some((at, index, resource.answer_to(packet, index, mtu)?))
+    }
+
     /// Forgets all answers that were not sent.
     pub(super) fn clear(&mut self) {
         self.ring.clear();
@@ -296,7 +286,8 @@ impl Resources {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::PdId;
+    use crate::ids::{PdId, Qpn};
+    use crate::wire::{Bth, ExtHeaders, Opcode, Position};
     use std::vec;
     use std::vec::Vec;
 
@@ -327,7 +318,16 @@ mod tests {
             rkey: KEY,
             length: packets * MTU,
         };
-        all.repeat_read(Psn::new(from), &reth, MTU);
+        let opcode = Opcode::rc(Operation::ReadRequest, Position::Only);
+        let packet = Packet {
+            bth: Bth::new(opcode, Qpn::new(1), Psn::new(from)),
+            ext: ExtHeaders {
+                reth: Some(reth),
+                ..ExtHeaders::default()
+            },
+            payload: &[],
+        };
+        all.repeat(&packet, MTU);
     }
 
     /// PSN, start and end of all responses.

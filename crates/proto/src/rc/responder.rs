@@ -20,6 +20,10 @@ use crate::time::Time;
 use crate::verbs::{QpEvent, QpState, RecvWr, Wc, WcFlags, WcOpcode, WcStatus};
 use crate::wire::{NakCode, Operation, Packet, Syndrome};
 
+/// Most packets that a requester has unacknowledged over the wire, beside what answered requests
+/// account for: a Ferroce's window in packets without payload.
+const MAX_UNACKNOWLEDGED: i32 = 4096;
+
 /// Why a request that came in order was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
@@ -316,25 +320,21 @@ impl Responder {
 
     /// A request that was taken before: our answer was lost or is late. Nothing is executed again.
     fn on_duplicate(&mut self, shared: &QpShared, packet: &Packet<'_>) {
-        let psn = packet.bth.psn;
-        let resources = &mut self.replies.resources;
-        match packet.bth.opcode.info().map(|info| info.operation) {
-            Some(Operation::ReadRequest) => {
-                if let Some(reth) = &packet.ext.reth {
-                    resources.repeat_read(psn, reth, shared.mtu());
-                }
-            }
-            Some(operation @ (Operation::CompareSwap | Operation::FetchAdd)) => {
-                if let Some(operands) = &packet.ext.atomic {
-                    resources.repeat_atomic(psn, operation, operands, shared.mtu());
-                }
-            }
-            Some(operation @ (Operation::AtomicWrite | Operation::Flush)) => {
-                if let Some(reth) = &packet.ext.reth {
-                    resources.repeat_done(psn, operation, reth, shared.mtu());
-                }
-            }
-            _ => self.replies.owe_ack(),
+        if is_answered(packet) {
+            self.replies.resources.repeat(packet, shared.mtu());
+        } else {
+            self.replies.owe_ack();
+        }
+    }
+
+    /// Whether a request is one that the requester may send now: the expected one, or one that it
+    /// does not know to be taken, as the acknowledgement or answer may be lost.
+    pub(super) fn may_be_sent_now(&self, shared: &QpShared, packet: &Packet<'_>) -> bool {
+        match packet.bth.psn.distance(self.expected) {
+            0 => true,
+            1.. => false,
+            _ if is_answered(packet) => self.replies.resources.knows(packet, shared.mtu()),
+            behind => -behind <= MAX_UNACKNOWLEDGED,
         }
     }
 
@@ -375,6 +375,21 @@ impl Responder {
         self.reorder.clear();
         self.not_ready_sent = false;
     }
+}
+
+/// Whether a request is answered by more than an acknowledgement.
+fn is_answered(packet: &Packet<'_>) -> bool {
+    let operation = packet.bth.opcode.info().map(|info| info.operation);
+    matches!(
+        operation,
+        Some(
+            Operation::ReadRequest
+                | Operation::CompareSwap
+                | Operation::FetchAdd
+                | Operation::AtomicWrite
+                | Operation::Flush
+        )
+    )
 }
 
 /// Completes receives as flushed.

@@ -61,7 +61,7 @@ impl Qp {
         }
         self.run_short_rings(locked, now);
         if packet.bth.migreq && locked.transport.is_armed() {
-            self.follow_peer(locked, came, now);
+            self.follow_peer(locked, (came, packet), now);
         }
         let taken = self.with_cx(locked, now, |locked, cx| {
             self.take(locked, cx, (came, packet))
@@ -159,10 +159,15 @@ impl Qp {
         }
     }
 
-    /// The peer has migrated: if its packet came over the alternate path, so does this end.
-    fn follow_peer(&self, locked: &mut Locked, came: Came<'_>, now: Time) {
+    /// A packet says that the peer has migrated. If it came over the alternate path, this end
+    /// follows. From the wire it must be one that the peer may send now: one datagram must not
+    /// take a connection off a path that works.
+    fn follow_peer(&self, locked: &mut Locked, (came, packet): (Came<'_>, &Packet<'_>), now: Time) {
         let alternate = locked.alternate.as_ref();
-        if alternate.is_some_and(|(path, _)| path.admit(came).is_ok()) {
+        let came_over_it = alternate.is_some_and(|(path, _)| path.admit(came).is_ok());
+        let counts = came.origin != Origin::WIRE
+            || packet.bth.pkey & PKEY == PKEY && locked.transport.may_be_sent_now(packet);
+        if came_over_it && counts {
             self.with_cx(locked, now, |locked, cx| locked.transport.migrate(cx));
             locked.use_alternate(self.qpn);
             self.change_account(locked);

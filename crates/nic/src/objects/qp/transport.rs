@@ -303,6 +303,16 @@ impl Transport {
         }
     }
 
+    /// Whether a packet is one that the peer may send now, as far as the transport can tell. UC
+    /// takes any PSN as the next: what comes before may be lost.
+    pub(super) fn may_be_sent_now(&self, packet: &Packet<'_>) -> bool {
+        match self {
+            Self::Rc(rc) => rc.may_be_sent_now(packet),
+            Self::Uc(_) => true,
+            Self::Ud(_) | Self::Iwarp(_) => false,
+        }
+    }
+
     /// The alternate path is the path from here.
     pub(super) fn migrate(&mut self, cx: &mut Cx<'_>) {
         match self {
