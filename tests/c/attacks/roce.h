@@ -136,6 +136,33 @@ static unsigned char UNUSED *put_mad(struct sender *sender, unsigned int attribu
 	return mad + 24;
 }
 
+/* A request for a connection, of a queue pair of an adapter and a new identifier, from and to the addresses of the packet. */
+static void UNUSED put_request(struct sender *sender, uint32_t service, uint64_t guid, uint32_t qp)
+{
+	unsigned char *req = put_mad(sender, CM_REQ), *gids = req + 56, *head = req + 140;
+
+	put(req, draw(sender), 4);
+	put(req + 8, service, 8);
+	put(req + 16, guid, 8);
+	put(req + 32, qp << 8 | 1, 4);
+	put(req + 36, 1, 4);
+	put(req + 40, 20 << 3, 4);
+	put(req + 44, draw(sender) & 0xffffff00, 4);
+	req[47] = 20 << 3 | 7;
+	put(req + 48, 0xffff, 2);
+	req[50] = 3 << 4 | 7;
+	req[51] = 15 << 4;
+	put(gids + 10, 0xffff, 2);
+	memcpy(gids + 12, &sender->from.sin_addr, 4);
+	put(gids + 26, 0xffff, 2);
+	memcpy(gids + 28, &sender->to.sin_addr, 4);
+	req[93] = 64;
+	head[1] = 0x40;
+	put(head + 2, 40000 + draw(sender) % 1000, 2);
+	memcpy(head + 16, &sender->from.sin_addr, 4);
+	memcpy(head + 32, &sender->to.sin_addr, 4);
+}
+
 static void UNUSED launch_mad(struct sender *sender)
 {
 	launch(sender, BTH + DETH + MAD);

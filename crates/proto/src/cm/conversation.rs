@@ -156,6 +156,8 @@ pub(super) struct Conversation {
     pub(super) qpn_indexed: bool,
     /// The owner destroyed it; it only finishes what the peer needs. No events.
     pub(super) orphan: bool,
+    /// The peer was asked whether it still knows the connection, with this transaction id.
+    pub(super) asked_after: Option<u64>,
     pub(super) state: State,
 }
 
@@ -179,6 +181,7 @@ impl Conversation {
             id_indexed: false,
             qpn_indexed: false,
             orphan: false,
+            asked_after: None,
             state,
         }
     }
@@ -217,6 +220,22 @@ impl Conversation {
             local_comm_id: self.local_id,
             remote_comm_id: self.remote_id,
             remote_qpn: self.remote_qpn,
+            ..Dreq::default()
+        };
+        CmMad {
+            tid,
+            message: Message::Dreq(dreq),
+        }
+    }
+
+    /// Asks the peer whether it still knows the connection: a DREQ that names a queue pair that no
+    /// connection has. A peer that knows the ids drops it (IBTA volume 1, 12.9.8; Linux 6.1
+    /// `cm_dreq_handler`), and one that does not answers with a DREP.
+    pub(super) fn question(&self, tid: u64) -> CmMad {
+        let dreq = Dreq {
+            local_comm_id: self.local_id,
+            remote_comm_id: self.remote_id,
+            remote_qpn: Qpn::GSI,
             ..Dreq::default()
         };
         CmMad {

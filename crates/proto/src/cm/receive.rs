@@ -31,13 +31,13 @@ impl Agent {
         let path = MadPath::reply(from, to);
         self.check_sender(from, mad)?;
         match &mad.message {
-            Message::Req(req) => return self.on_req(now, path, mad.tid, req),
+            Message::Req(req) => return self.on_req(path, mad.tid, req),
             Message::Mra(mra) => self.on_mra(now, mra),
             Message::Rep(rep) => self.on_rep(now, path, mad, rep),
             Message::Rtu(rtu) => self.on_rtu(rtu),
             Message::Rej(rej) => self.on_rej(now, rej),
             Message::Dreq(dreq) => self.on_dreq(now, path, mad, dreq),
-            Message::Drep(drep) => self.on_drep(now, drep),
+            Message::Drep(drep) => self.on_drep(now, mad.tid, drep),
             Message::SidrReq(request) => return self.on_sidr_req(now, path, mad.tid, request),
             Message::SidrRep(rep) => self.on_sidr_rep(rep),
         }
@@ -66,7 +66,7 @@ impl Agent {
             .is_some()
     }
 
-    fn on_req(&mut self, now: Time, path: MadPath, tid: u64, req: &Req) -> Result<(), Ignored> {
+    fn on_req(&mut self, path: MadPath, tid: u64, req: &Req) -> Result<(), Ignored> {
         if req.local_comm_id.is_none() {
             return Ok(());
         }
@@ -77,7 +77,7 @@ impl Agent {
         if let Some(old) = self.find_by_remote_qpn(req.local_ca_guid, req.local_qpn) {
             let rej = reject_request(tid, req, RejReason::STALE_CONNECTION);
             self.send(path, Recipient::Conversation(req.local_comm_id), rej);
-            self.close_stale(now, old, path.remote);
+            self.ask_after(old, path.remote);
             return Ok(());
         }
         if self.half_open_full() {
@@ -122,8 +122,23 @@ impl Agent {
         }
     }
 
-    /// The peer uses the queue pair of this connection for something new, so it has forgotten the
-    /// connection. Only its own word counts: another address may claim any queue pair.
+    /// A REQ names the queue pair of this connection, so the peer may have forgotten the connection.
+    /// A REQ is easily forged, in the peer's name too: the peer is asked.
+    fn ask_after(&mut self, old: CommId, from: Gid) {
+        let Some(c) = self.conversations.get_mut(&old) else {
+            return;
+        };
+        if c.path.remote != from || c.state.phase() != Phase::Established {
+            return;
+        }
+        let tid = *c.asked_after.get_or_insert_with(|| self.ids.tid());
+        let (path, to, question) = (c.path, c.remote_id, c.question(tid));
+        self.send(path, Recipient::Conversation(to), question);
+    }
+
+    /// The peer's answer to a REQ names the queue pair of this connection, so the peer has
+    /// forgotten the connection. Only its own word counts: another address may claim any queue
+    /// pair.
     fn close_stale(&mut self, now: Time, old: CommId, from: Gid) {
         let by_peer = self
             .conversations

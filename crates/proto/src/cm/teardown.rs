@@ -24,14 +24,19 @@ impl Agent {
             let mut guid = [0; 8];
             guid.copy_from_slice(&rej.info[..8]);
             let guid = Guid(u64::from_be_bytes(guid));
-            if let Some(id) = self.find_by_remote_id(guid, rej.local_comm_id) {
+            let found = self.find_by_remote_id(guid, rej.local_comm_id);
+            // A connection that is established has our id.
+            if let Some(id) = found.filter(|id| self.phase(*id) != Some(Phase::Established)) {
                 return Some(id);
             }
         }
         let c = self.conversations.get(&rej.remote_comm_id)?;
-        // A peer that rejects a REQ need not have an id, and this side need not know that.
-        let of_req =
-            rej.answered == Answered::Req && (c.remote_id.is_none() || rej.local_comm_id.is_none());
+        // A peer that rejects a REQ need not have an id, and this side need not know that. Later it
+        // names both ids, which are harder to guess.
+        let waits = matches!(c.state.phase(), Phase::ReqSent | Phase::MraReqRcvd);
+        let of_req = waits
+            && rej.answered == Answered::Req
+            && (c.remote_id.is_none() || rej.local_comm_id.is_none());
         (of_req || c.remote_id == rej.local_comm_id).then_some(c.local_id)
     }
 
@@ -117,15 +122,23 @@ impl Agent {
         }
     }
 
-    pub(super) fn on_drep(&mut self, now: Time, drep: &Drep) {
+    pub(super) fn on_drep(&mut self, now: Time, tid: u64, drep: &Drep) {
         let id = drep.remote_comm_id;
-        match self.find(id, drep.local_comm_id).map(|c| c.state.phase()) {
-            Some(Phase::DreqSent) => {
+        let Some(c) = self.find(id, drep.local_comm_id) else {
+            return;
+        };
+        let is_forgotten = c.asked_after == Some(tid);
+        match c.state.phase() {
+            Phase::Established if is_forgotten => {
+                self.event(id, EventKind::Disconnected { timed_out: false });
+                self.enter_timewait(now, id);
+            }
+            Phase::DreqSent => {
                 self.event(id, EventKind::Disconnected { timed_out: false });
                 self.enter_timewait(now, id);
             }
             // Both asked at once, and the disconnect is reported.
-            Some(Phase::DreqRcvd) => self.enter_timewait(now, id),
+            Phase::DreqRcvd => self.enter_timewait(now, id),
             _ => {}
         }
     }

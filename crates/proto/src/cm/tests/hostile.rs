@@ -6,7 +6,8 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::world::*;
-use crate::mad::{CmMad, CommId, Mad};
+use crate::cm::Phase;
+use crate::mad::{Answered, CmMad, CommId, Drep, Mad, Message, Rej, RejReason};
 
 /// A MAD of the connection manager's class with any content; its ids are often those of real
 /// conversations.
@@ -56,5 +57,58 @@ proptest! {
                 prop_assert!(agent.len() <= 5 + HALF_OPEN);
             }
         }
+    }
+}
+
+/// What a stranger can say in the peer's name that knows the peer's GUID and queue pair number, and
+/// guesses one of the two communication ids. The connection must stand.
+#[test]
+fn one_guessed_number_ends_no_connection() {
+    for attempt in 0..6 {
+        let mut w = World::new(10);
+        let (a, b) = w.established();
+        let stale = req(A, B, 0x11);
+        let message = match attempt {
+            0 => {
+                let mut req = stale;
+                req.local_comm_id = CommId(1 << 22 | 5);
+                Message::Req(req)
+            }
+            1 | 2 => Message::Rej(Rej {
+                remote_comm_id: b,
+                answered: [Answered::Req, Answered::Rep][attempt - 1],
+                ..Rej::new(RejReason::CONSUMER_DEFINED)
+            }),
+            3 => {
+                let mut rej = Rej {
+                    local_comm_id: a,
+                    ..Rej::new(RejReason::TIMEOUT)
+                };
+                rej.info[..8].copy_from_slice(&guid(A).0.to_be_bytes());
+                Message::Rej(rej)
+            }
+            // It was not asked.
+            4 => Message::Drep(Drep {
+                local_comm_id: a,
+                remote_comm_id: b,
+                ..Drep::default()
+            }),
+            _ => Message::Drep(Drep {
+                remote_comm_id: b,
+                ..Drep::default()
+            }),
+        };
+        let mad = CmMad { tid: 7, message };
+        w.post(gid(A), gid(B), &mad);
+        w.settle();
+        w.expect_events(A, &[]);
+        w.expect_events(B, &[]);
+        for (agent, id) in [(A, a), (B, b)] {
+            w.expect_phase(agent, id, Some(Phase::Established));
+        }
+        // Nor did it leave anything that keeps the connection from ending.
+        w.agents[A].disconnect(w.now, a).unwrap();
+        w.settle();
+        w.expect_events(B, &["Disconnected"]);
     }
 }

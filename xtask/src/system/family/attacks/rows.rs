@@ -103,6 +103,22 @@ pub(super) const ROWS: &[Row] = &[
         least: 1000,
     },
     Row {
+        name: "stale",
+        attempt: "requests that use the queue pair of the client for something new, and rejections with one guessed identifier, in the client's name",
+        place: Place::Wire(1500),
+        victims: (User::Ordinary, User::Ordinary),
+        attacker: (User::Second, Side::B),
+        words: &[
+            "stale",
+            "{client-ip}",
+            "{ip}",
+            "{slot}",
+            "{port}",
+            "{client-qp}",
+        ],
+        least: 500,
+    },
+    Row {
         name: "squat-slots",
         attempt: "the names of all slots, bound: others have slots by alternate names",
         place: Place::OneSpace,
