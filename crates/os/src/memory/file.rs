@@ -164,6 +164,19 @@ pub(super) fn add_seals(fd: &Fd, seals: i32) -> io::Result<()> {
         .map(drop)
 }
 
+/// Whether a memory file is of ordinary pages, not of the pool of huge ones (`MFD_HUGETLB`).
+///
+/// # Errors
+/// EBADF.
+pub(crate) fn has_ordinary_pages(fd: RawFd) -> io::Result<bool> {
+    // `struct statfs` has 15 words. The first, of which C libraries disagree on the type, says what
+    // file system it is.
+    let mut about: [libc::c_long; 16] = [0; 16];
+    // SAFETY: the kernel writes within the array.
+    check(unsafe { libc::syscall(libc::SYS_fstatfs, fd, about.as_mut_ptr()) })?;
+    Ok(about[0] == libc::TMPFS_MAGIC)
+}
+
 /// The seals of a file.
 ///
 /// # Errors

@@ -33,6 +33,7 @@ mod proof;
 mod remote;
 mod shared;
 mod short_copies;
+mod touch;
 
 use std::ptr;
 use std::sync::atomic::{Ordering, fence};

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
 use std::os::fd::AsRawFd as _;
 
+use super::touch;
 use crate::sys::{check, errno};
 use crate::thread::uncancellable;
 
@@ -41,7 +42,7 @@ pub fn probe_range(addr: u64, len: u64, writable: bool) -> io::Result<()> {
 
 /// Whether mappings that allow the access cover `from .. to` without a hole; `None` if there is no
 /// list to look at.
-fn mappings_allow(from: u64, to: u64, writable: bool) -> Option<bool> {
+pub(super) fn mappings_allow(from: u64, to: u64, writable: bool) -> Option<bool> {
     uncancellable(|| {
         let maps = File::open("/proc/self/maps").ok()?;
         let asked = asked_mappings_allow(&maps, from, to, writable);
@@ -166,22 +167,29 @@ fn probe_pages(addr: u64, len: u64, writable: bool) -> io::Result<()> {
     let populated = check(unsafe { libc::syscall(libc::SYS_madvise, addr, len, advice) });
     match populated.as_ref().map_err(errno) {
         Ok(_) => Ok(()),
-        // Not permitted, or a kind of mapping that cannot be asked (device memory), or a kernel
-        // before 5.14: look it up.
-        Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) if listed_as_accessible(addr, writable) => {
+        Err(libc::EINVAL | libc::ENOSYS | libc::EPERM) if allows_unasked(addr, len, writable) => {
             Ok(())
         }
         Err(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
     }
 }
 
-/// What the list of mappings says about an address; yes if there is no list to read.
-pub(super) fn listed_as_accessible(addr: u64, writable: bool) -> bool {
-    uncancellable(|| {
-        File::open("/proc/self/maps").map_or(true, |maps| {
-            listed_mappings_allow(maps, addr, addr + 1, writable)
-        })
-    })
+/// Whether pages allow an access that the kernel does not populate: not permitted, or a kind of
+/// mapping that cannot be populated (device memory), or a kernel before 5.14.
+fn allows_unasked(addr: u64, len: u64, writable: bool) -> bool {
+    match mappings_allow(addr, addr + len, writable) {
+        Some(allows) => allows,
+        // Device memory: an access might do something. What is written through a mapping that is
+        // read-only is an error then.
+        None if populates() => true,
+        None => touch::allowed(addr, len, writable),
+    }
+}
+
+/// Whether the kernel knows `MADV_POPULATE_WRITE`.
+fn populates() -> bool {
+    // SAFETY: it is about no bytes.
+    check(unsafe { libc::syscall(libc::SYS_madvise, 0, 0, libc::MADV_POPULATE_WRITE) }).is_ok()
 }
 
 /// Range and protection of a line of `/proc/self/maps`: `7f0000-7f1000 rw-p …`.

@@ -1,7 +1,8 @@
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::{Access, Backing, Region, Rights, Unmapped};
 
-use super::pages::{listed_as_accessible, page_size, parse_mapping};
+use super::pages::{mappings_allow, page_size, parse_mapping};
+use super::touch;
 use super::*;
 use crate::sys::errno;
 
@@ -231,10 +232,40 @@ fn ranges_that_cannot_be_are_faults() {
 fn the_list_of_mappings_agrees() {
     let (rw, ro) = (libc::PROT_READ | libc::PROT_WRITE, libc::PROT_READ);
     let pages = Pages::new(&[rw, ro, -1]);
-    assert!(listed_as_accessible(pages.page(0), true));
-    assert!(listed_as_accessible(pages.page(1), false));
-    assert!(!listed_as_accessible(pages.page(1), true));
-    assert!(!listed_as_accessible(pages.page(2), false));
+    let listed = |at, writable| mappings_allow(pages.page(at), pages.page(at + 1), writable);
+    assert_eq!(listed(0, true), Some(true));
+    assert_eq!(listed(1, false), Some(true));
+    assert_eq!(listed(1, true), Some(false));
+    assert_eq!(listed(2, false), Some(false));
+}
+
+#[test]
+fn an_access_that_changes_nothing_agrees() {
+    let (rw, ro) = (libc::PROT_READ | libc::PROT_WRITE, libc::PROT_READ);
+    let pages = Pages::new(&[rw, rw, ro, libc::PROT_NONE, -1]);
+    let content = [0xffff_ffff_u32, 2047];
+    for (page, word) in content.iter().enumerate() {
+        let word = word.to_ne_bytes();
+        // SAFETY: the page is this test's own, and writable.
+        unsafe { ptr::copy_nonoverlapping(word.as_ptr(), address(pages.page(page)), 4) };
+    }
+    let whole = 5 * page_size();
+    for (writable, expected) in [
+        (true, [true, true, false, false, false]),
+        (false, [true, true, true, false, false]),
+    ] {
+        let found: Vec<_> = (0..5)
+            .map(|page| touch::allowed(pages.page(page), page_size(), writable))
+            .collect();
+        assert_eq!(found, expected, "writable: {writable}");
+        assert!(touch::allowed(pages.base, 2 * page_size(), writable));
+        assert!(!touch::allowed(pages.base, whole, writable));
+    }
+    for (page, word) in content.iter().enumerate() {
+        // SAFETY: as above.
+        let now = unsafe { ptr::read(address::<u32>(pages.page(page))) };
+        assert_eq!(now, *word, "the content stays");
+    }
 }
 
 #[test]

@@ -45,6 +45,9 @@ pub enum Refused {
     Size(u64),
     /// The file could shrink under us.
     Seals,
+    /// The file's pages are huge ones. Its owner could take them back by a hole, and an access
+    /// raises SIGBUS if no other is free then.
+    HugePages,
     /// The kernel refused.
     System(io::Error),
 }
@@ -56,6 +59,7 @@ impl fmt::Display for Refused {
                 write!(f, "{bytes} bytes are no size for a ring, or not the file's")
             }
             Self::Seals => f.write_str("the memory file is not sealed against shrinking"),
+            Self::HugePages => f.write_str("the memory file is not of ordinary pages"),
             Self::System(error) => write!(f, "no shared memory: {error}"),
         }
     }
@@ -110,6 +114,9 @@ pub fn open(fd: &Fd, capacity: u32, short_rings: bool) -> Result<Receiver, Refus
     let seals = file::seals(fd.as_raw_fd())?;
     if seals & libc::F_SEAL_SHRINK == 0 || seals & libc::F_SEAL_WRITE != 0 {
         return Err(Refused::Seals);
+    }
+    if !file::has_ordinary_pages(fd.as_raw_fd())? {
+        return Err(Refused::HugePages);
     }
     match file_size(fd.as_raw_fd()) {
         Some(size) if size >= bytes as u64 => {}

@@ -7,6 +7,7 @@ use ferroce_proto::mr::Piece;
 use super::protocol::longest;
 use super::short_ring::BODY;
 use super::*;
+use crate::fd::Fd;
 use crate::memory::file;
 
 const CAPACITY: u32 = 4096;
@@ -131,6 +132,25 @@ fn only_sealed_files_of_the_right_size_are_taken() {
     assert!(matches!(
         open(&unsealed, CAPACITY, false),
         Err(Refused::Seals)
+    ));
+}
+
+#[test]
+fn a_file_whose_pages_may_be_gone_is_not_taken() {
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+    let flags = libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB;
+    // SAFETY: the name is a C string; the others take no pointers. Huge pages are taken only by
+    // accesses.
+    let fd = unsafe {
+        let fd = libc::memfd_create(c"ring".as_ptr(), flags);
+        assert!(fd >= 0, "memory files of huge pages");
+        assert_eq!(libc::ftruncate(fd, 64 << 20), 0);
+        assert_eq!(libc::fcntl(fd, libc::F_ADD_SEALS, seals), 0);
+        Fd::internal(fd)
+    };
+    assert!(matches!(
+        open(&fd, CAPACITY, false),
+        Err(Refused::HugePages)
     ));
 }
 
