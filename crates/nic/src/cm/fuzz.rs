@@ -75,6 +75,9 @@ impl Host for Stub {
     fn leaves_out_owner(&self, _name: &str) -> bool {
         false
     }
+    fn is_left_out(&self, _sign: &str, _name: &str) -> bool {
+        false
+    }
     fn leaves_out_users(&self) -> bool {
         false
     }

@@ -76,6 +76,9 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn leaves_out_owner(&self, name: &str) -> bool;
     /// As [`leaves_out_owner`](Self::leaves_out_owner), of an owner that is known.
     fn leaves_out(&self, owner: Credentials) -> bool;
+    /// Whether the owner of a port of this host, which has claimed `name`, leaves out this
+    /// process's user: the same owner has claimed `sign`, and is another user.
+    fn is_left_out(&self, sign: &str, name: &str) -> bool;
     /// Whether `FERROCE_PEERS` leaves out users of this host.
     fn leaves_out_users(&self) -> bool;
     /// Whether `FERROCE_PEERS` lets this process deal with the sender of a MAD: its address, and

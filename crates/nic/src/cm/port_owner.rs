@@ -1,5 +1,6 @@
 //! `FERROCE_PEERS=own-user` and the ports of this host: another user's process would take a
-//! request, and its answers would not be heard. The program is told so at once.
+//! request, and its answers would not be heard; or it is asked to leave this user out, and would
+//! not answer. The program is told so at once.
 
 use std::net::SocketAddr;
 
@@ -38,5 +39,16 @@ impl Work<'_> {
             return Err(Error::new(libc::EACCES, why));
         }
         Ok(())
+    }
+
+    /// Whether the owner of another process's port leaves out this process's user, so that a
+    /// request would get no answer.
+    pub(super) fn is_left_out(&self, port: PortKey, name: &str) -> bool {
+        let sign = port.sign(self.host.names());
+        let is_left_out = self.host.is_left_out(&sign, name);
+        if is_left_out {
+            tracing::warn!(target: "ferroce::cm", ?port, "refused: the listener's FERROCE_PEERS leaves out this user");
+        }
+        is_left_out
     }
 }

@@ -29,6 +29,10 @@ impl PortKey {
     pub(super) fn name(self, names: &str) -> String {
         format!("{names}port/{}/{}", self.ps.name(), self.port)
     }
+    /// The name of the [`Sign`] at it.
+    pub(super) fn sign(self, names: &str) -> String {
+        format!("{names}own-user/{}/{}", self.ps.name(), self.port)
+    }
     /// As the host hands it back.
     pub(super) fn token(self) -> u64 {
         u64::from(self.ps as u16) << 16 | u64::from(self.port)
@@ -114,10 +118,37 @@ impl Hold {
     }
 }
 
+/// Says that the owner of a port deals with its own user only (`FERROCE_PEERS=own-user`): an
+/// abstract name beside the port's. A process that sends requests looks for it, so that nothing
+/// need be read and answered here. It counts if both names have the same owner.
+#[derive(Debug)]
+struct Sign {
+    _socket: Dgram,
+}
+
+impl Sign {
+    fn put_up(name: &str) -> Option<Self> {
+        let socket = Dgram::sign(name).inspect_err(|error| {
+            tracing::debug!(target: "ferroce::cm", name, %error, "other users will not be told at once that they are left out");
+        });
+        socket.ok().map(|socket| Self { _socket: socket })
+    }
+}
+
+/// Names that a process claims, and what it says by them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names<'a> {
+    /// What all of them begin with.
+    pub(super) prefix: &'a str,
+    /// Whether ports have a [`Sign`].
+    pub(super) signs: bool,
+}
+
 #[derive(Debug)]
 struct Claim {
     hold: Hold,
     holders: Vec<Holder>,
+    _sign: Option<Sign>,
 }
 
 /// All ports of this process.
@@ -153,7 +184,7 @@ impl Ports {
     /// Holds a port for an identifier; port 0 draws one from the ephemeral range. Returns the port.
     pub(super) fn bind(
         &mut self,
-        names: &str,
+        names: Names<'_>,
         key: PortKey,
         holder: Holder,
     ) -> Result<(PortKey, Change), Error> {
@@ -174,7 +205,7 @@ impl Ports {
         Err(none_left(key.ps))
     }
 
-    fn hold(&mut self, names: &str, key: PortKey, holder: Holder) -> Result<Change, Error> {
+    fn hold(&mut self, names: Names<'_>, key: PortKey, holder: Holder) -> Result<Change, Error> {
         if let Some(claim) = self.claims.get_mut(&key) {
             if let Some(other) = claim.holders.iter().find(|o| holder.conflicts_with(o)) {
                 return Err(in_use(key, holder.meets_wildcard(other), SAME_PROCESS));
@@ -186,10 +217,19 @@ impl Ports {
             let by = "as the source of a connection of this process";
             return Err(in_use(key, holder.ip.is_unspecified(), by));
         }
-        let hold = self.claim(&key.name(names), key, holder.ip.is_unspecified())?;
+        // First the sign: whoever finds the port finds it, too.
+        let _sign = names
+            .signs
+            .then(|| Sign::put_up(&key.sign(names.prefix)))
+            .flatten();
+        let hold = self.claim(&key.name(names.prefix), key, holder.ip.is_unspecified())?;
         let fds = hold.fds();
-        let holders = vec![holder];
-        self.claims.insert(key, Claim { hold, holders });
+        let claim = Claim {
+            hold,
+            holders: vec![holder],
+            _sign,
+        };
+        self.claims.insert(key, claim);
         Ok(Change::New(fds))
     }
 

@@ -9,7 +9,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::verbs::Mtu;
 
 use super::neighbour::scope_of;
-use super::ports::{Change, Holder, PortKey};
+use super::ports::{Change, Holder, Names, PortKey};
 use super::request::source_gid;
 use super::service::Work;
 use super::state::{IdState, PortHold, Progress};
@@ -44,7 +44,11 @@ impl Work<'_> {
             ps: id.ps,
             port: addr.port(),
         };
-        let (port, change) = self.state.ports.bind(self.host.names(), wanted, holder)?;
+        let names = Names {
+            prefix: self.host.names(),
+            signs: self.host.leaves_out_users(),
+        };
+        let (port, change) = self.state.ports.bind(names, wanted, holder)?;
         if let Change::New(fds) = change {
             for fd in fds {
                 self.host.watch(fd, port.token());

@@ -43,7 +43,7 @@ pub(super) enum Delivery {
     Done,
     /// The port's owner must first read what it has.
     Full(PortKey),
-    /// Nobody has the port, or the service is none that has one.
+    /// Nobody has the port; `None`: the service has none, or its owner leaves this user out.
     Unoffered(Option<PortKey>),
 }
 
@@ -156,6 +156,9 @@ impl Work<'_> {
             return Delivery::Done;
         }
         let name = port.name(self.host.names());
+        if self.is_left_out(port, &name) {
+            return Delivery::Unoffered(None);
+        }
         let message = frame(from, to, &mad.emit());
         let low = &self.state.ports.low;
         let sent = if low.has(port.port) {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use ferroce_os::clock;
 use ferroce_os::poll::Interest;
-use ferroce_os::unix::{Credentials, LocalUser, Relation, SocketKind, owner_of};
+use ferroce_os::unix::{Credentials, LocalUser, Relation, SocketKind, has_owner, owner_of};
 use ferroce_proto::ids::{DEFAULT_PKEY, GSI_QKEY, Gid, Psn, Qpn};
 use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
@@ -191,6 +191,22 @@ impl Host for Nic {
         owner.is_ok_and(|owner| owner.is_some_and(|owner| self.leaves_out(owner)))
     }
 
+    fn is_left_out(&self, sign: &str, name: &str) -> bool {
+        let has_sign = has_owner(sign).unwrap_or(false);
+        if !has_sign {
+            return false;
+        }
+        // Anybody could claim such a name. Where the kernel does not say whose it is, the CM's
+        // timeout will end the request.
+        let identity = self.neighbours.identity();
+        let owner = |name| owner_of(name, SocketKind::Messages).ok().flatten();
+        let user = |owner: Option<Credentials>| owner.and_then(|owner| identity.user(owner));
+        let signer = owner(sign);
+        let is_another =
+            signer.is_some_and(|owner| !identity.relation_of_users(owner).is_own_user());
+        is_another && user(signer).is_some() && user(signer) == user(owner(name))
+    }
+
     fn leaves_out_users(&self) -> bool {
         self.peers.are_own_user()
     }
@@ -257,6 +273,10 @@ impl Nic {
         let addressing = came.addressing;
         if came.origin != Origin::WIRE || self.is_local(addressing.src.ip()) {
             return Err(DropReason::Origin);
+        }
+        // A broadcast comes to all processes of the host.
+        if !self.is_local(addressing.dst.ip()) {
+            return Err(DropReason::Address);
         }
         if packet.bth.opcode != Opcode::UD_SEND_ONLY {
             return Err(DropReason::Malformed);

@@ -33,6 +33,19 @@ impl Dgram {
         Ok(Self { fd, names_senders })
     }
 
+    /// Claims an abstract name that says something by being there: nobody can send to it.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn sign(name: &str) -> io::Result<Self> {
+        let sign = Self::bind(name)?;
+        // SAFETY: takes no pointers.
+        sys::check(unsafe {
+            libc::syscall(libc::SYS_shutdown, sign.fd.as_raw_fd(), libc::SHUT_RD)
+        })?;
+        Ok(sign)
+    }
+
     /// A socket without a name, which only sends.
     ///
     /// # Errors

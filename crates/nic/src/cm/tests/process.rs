@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ferroce_os::netdev::Interface;
 use ferroce_os::poll::{Interest, Poller};
-use ferroce_os::unix::{Credentials, LocalUser, Relation, SocketKind, owner_of};
+use ferroce_os::unix::{Credentials, LocalUser, Relation, SocketKind, has_owner, owner_of};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
@@ -295,6 +295,10 @@ impl Host for Proc {
         } else {
             Asker::OwnUser
         }
+    }
+    /// Each sign is another user's.
+    fn is_left_out(&self, sign: &str, _name: &str) -> bool {
+        has_owner(sign).expect("a socket")
     }
     fn leaves_out_users(&self) -> bool {
         *lock(&self.leaves_out_users)

@@ -189,6 +189,20 @@ fn the_port_of_a_user_that_is_left_out_is_not_asked() {
 }
 
 #[test]
+fn a_listener_that_leaves_this_user_out_refuses_at_once() {
+    let p = Pair::new(0, "127.0.0.1");
+    *lock(&p.server.leaves_out_users) = true;
+    let (_listener, port) = p.server.listen(&p.server_events, "127.0.0.1:0");
+    let mut to = p.to;
+    to.set_port(port);
+    let _a = p.client.connecting(&p.client_events, to);
+    // Nothing settles, so nothing came from the listener.
+    expect(&p.client_events, EventKind::Rejected, 8);
+    // The other port of the process was claimed before; it has no sign.
+    p.request();
+}
+
+#[test]
 fn requests_with_impossible_addresses_are_refused() {
     let p = Pair::new(1, "10.0.0.2");
     // A client that binds to loopback and connects elsewhere says that it is 127.0.0.1.

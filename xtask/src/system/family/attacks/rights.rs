@@ -30,6 +30,7 @@ pub(super) fn add(all: &mut Catalogue) {
     );
     let here = Place::Loopback;
     all.at("attacks.peers", here, User::Ordinary, LIMIT, own_user);
+    all.at("attacks.left-out", here, User::Ordinary, LIMIT, left_out);
     all.at(
         "attacks.no-proc",
         Place::Loopback,
@@ -114,6 +115,25 @@ fn own_user(stage: &Stage) -> Outcome {
         server.killed_by(Signal::SIGKILL)?;
     }
     Ok(())
+}
+
+/// `FERROCE_PEERS=own-user` at the listener: another user's client is refused within a second, and
+/// the own user's is served.
+fn left_out(stage: &Stage) -> Outcome {
+    let program = stage.built("victim");
+    let mut server = stage.program(Side::A, &[&program, "server"]);
+    let mut server = server.env("FERROCE_PEERS", "own-user").start()?;
+    let port = port_of(&mut server)?;
+    let words = [&*program, "client", stage.ipv4(), &port, "20"];
+    let client = |user| stage.program(Side::B, &words).user(user).start();
+    for stranger in [User::Second, User::Root] {
+        let mut refused = client(stranger)?;
+        refused.refuse()?;
+        contains(&refused.output(), "RDMA_CM_EVENT_REJECTED with status 8")?;
+    }
+    client(User::Ordinary)?.succeed()?;
+    server.signal(Signal::SIGKILL)?;
+    server.killed_by(Signal::SIGKILL)
 }
 
 /// Everything works where `/proc` is not mounted, by packets, and one line says so.
