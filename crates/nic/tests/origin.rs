@@ -116,6 +116,20 @@ fn a_wire_path_takes_only_local_records_that_were_passed_on() {
     assert_eq!(received(&end, &into), b"right ok");
 }
 
+/// The process that passes on a flood learns that nobody wants it, and can read less of it.
+#[test]
+fn packets_of_the_wire_that_nobody_wants_are_given_back() {
+    let end = End::of(QpType::Uc, cap());
+    let route = (elsewhere(end.gid()), end.gid());
+    let stranger = Stranger::with_link_to(end.qp.qpn());
+    let own = end.qp.qpn().get() & !0x3fff;
+    for _ in 0..64 {
+        stranger.pass_on(route, &rc_send(Qpn::new(own | 0x3ffe), b"injected"));
+    }
+    let [a, b, c, _] = own.to_le_bytes();
+    stranger.hears("the notice", &[5, 0, 0, 0, 0, a, b, c]);
+}
+
 #[test]
 fn a_datagram_names_a_sender_of_where_it_came_from() {
     let end = ud();

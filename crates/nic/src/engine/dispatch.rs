@@ -1,8 +1,10 @@
 //! What comes in finds its queue pair, or its process.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ferroce_os::ring::{SharedArea, SharedShortRing};
+use ferroce_os::unix::LocalUser;
 use ferroce_proto::auth::handshake::Message;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
@@ -17,7 +19,7 @@ use crate::base::denials::{Asker, Denial};
 use crate::base::numbers::slot_of;
 use crate::cm::Via;
 use crate::link::local::{
-    ConnectError, Frame, LinkId, LocalFrame, ShortRingEvent, ShortRingNotice,
+    ConnectError, Frame, LinkId, LocalFrame, RETURNED, ShortRingEvent, ShortRingNotice,
 };
 use crate::link::path::{Came, Origin};
 use crate::link::wire::private_ports::{Flow, Strays};
@@ -27,6 +29,9 @@ use crate::services::auth::{Auth, is_of_device};
 
 /// Packets of a round that are no stream: a message or two, or its acknowledgement.
 const FEW: usize = 4;
+
+/// Returned packets that are remembered, at most: those of a few rounds.
+const MOST_RETURNED: usize = 1024;
 
 /// Sorts the packets of a round.
 #[derive(Debug, Default)]
@@ -42,6 +47,12 @@ pub(super) struct Dispatch {
     taken: usize,
     /// What came from other processes of this host and was for no queue pair, all told.
     unwanted: usize,
+    /// Packets from the wire that other processes took, all told.
+    passed_on: usize,
+    /// Of these, packets that the processes did not want, as they have said since.
+    returned: usize,
+    /// Packets from the wire that processes have passed on and that nobody wanted, by slot.
+    unwelcome: BTreeMap<u16, usize>,
     strays: Strays,
     /// Short rings that other processes offer.
     offers: Vec<ShortRingOffer>,
@@ -80,6 +91,18 @@ impl Dispatch {
         self.taken
     }
 
+    /// Packets from the wire that other processes took, so far.
+    pub(super) fn passed_on(&self) -> usize {
+        self.passed_on
+    }
+
+    /// Packets that other processes took and did not want, up to `most`.
+    pub(super) fn take_returned(&mut self, most: usize) -> usize {
+        let taken = self.returned.min(most);
+        self.returned -= taken;
+        taken
+    }
+
     /// What came from other processes of this host and was for no queue pair, so far. A MAD is:
     /// anybody may send them.
     pub(super) fn unwanted(&self) -> usize {
@@ -113,7 +136,11 @@ impl Dispatch {
                     self.send_notice(nic, origin, by);
                 }
             }
-            LocalFrame::Forwarded { by, inbound } => {
+            LocalFrame::Forwarded {
+                from_slot,
+                by,
+                inbound,
+            } => {
                 if !nic.takes_wire_from(by, inbound.addressing.dst) {
                     self.unwanted += 1;
                     nic.counters()
@@ -126,8 +153,12 @@ impl Dispatch {
                 }
                 let taken = self.taken;
                 self.on_own(nic, &inbound, now);
-                self.unwanted += usize::from(self.taken == taken);
-                self.on_stray(nic, &inbound);
+                if self.taken == taken {
+                    self.unwanted += 1;
+                    self.give_back(nic, from_slot, by);
+                } else {
+                    self.on_stray(nic, &inbound);
+                }
             }
             LocalFrame::Mad {
                 speaker,
@@ -149,6 +180,9 @@ impl Dispatch {
                 area,
                 notice,
             } => self.on_short_ring_notice(nic, (origin, area), notice, now),
+            LocalFrame::Returned => {
+                self.returned = (self.returned + RETURNED).min(MOST_RETURNED);
+            }
             LocalFrame::Question(link) => self.questions.push(link),
             LocalFrame::Lending { from_slot, lending } => nic.on_lending(from_slot, &lending),
             LocalFrame::Sharing { from_slot, sharing } => nic.on_sharing(from_slot, &sharing),
@@ -274,6 +308,7 @@ impl Dispatch {
         if egress.is_ok_and(|egress| egress.send_frame(&Frame::Forwarded(*inbound))) {
             nic.counters().count_forwarded();
             self.taken += 1;
+            self.passed_on += 1;
         } else {
             nic.counters().count_dropped(DropReason::Forward);
         }
@@ -456,6 +491,27 @@ impl Dispatch {
             self.touched.push(nic.qps().find(qpn)?);
         }
         self.touched.last()
+    }
+
+    /// A packet from the wire that another process passed on is for nobody. That process reads the
+    /// socket, so it must know that a stranger's packets take its time and this one's.
+    fn give_back(&mut self, nic: &Nic, from_slot: u16, by: LocalUser) {
+        // What another user's link brings is held up here.
+        if !by.relation.is_own_user() {
+            return;
+        }
+        let count = self.unwelcome.entry(from_slot).or_default();
+        *count += 1;
+        if *count < RETURNED {
+            return;
+        }
+        *count = 0;
+        if let Some(egress) = nic.neighbours.reach_quickly(from_slot) {
+            egress.send_frame(&Frame::Dropped {
+                qpn: Qpn::SMI,
+                by: nic.numbers().qpn(0),
+            });
+        }
     }
 
     /// Tells a process that a packet of its queue pair was dropped here.

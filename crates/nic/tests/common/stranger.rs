@@ -3,17 +3,19 @@
 
 use std::io::IoSlice;
 
-use ferroce_os::unix::{SeqListener, SeqSocket};
+use ferroce_os::unix::{Record, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Psn, Qpn};
 use ferroce_proto::wire::{Bth, Deth, ExtHeaders, Opcode, Packet};
+
+use super::wait_for;
 
 /// Version of the link's records, `VERSION` in `link/local/frame.rs`.
 const VERSION: u16 = 6;
 
 pub(crate) struct Stranger {
     slot: u16,
-    /// Its name is the slot; nobody accepts.
-    _listener: SeqListener,
+    /// Its name is the slot; nobody accepts, but [`hears`](Self::hears).
+    listener: SeqListener,
     link: SeqSocket,
 }
 
@@ -31,7 +33,7 @@ impl Stranger {
         let link = SeqSocket::connect(&name(there)).expect("a link");
         let stranger = Self {
             slot,
-            _listener: listener,
+            listener,
             link,
         };
         let hello = [VERSION.to_le_bytes(), slot.to_le_bytes()].concat();
@@ -56,6 +58,24 @@ impl Stranger {
     pub(crate) fn pass_on(&self, route: Route, packet: &[u8]) {
         let (src, dst) = (&route.0.0, &route.1.0);
         self.send(&[&[3, 64, 0, 200], &[0; 4], src, dst, packet]);
+    }
+
+    /// Waits until the process has sent this record by a link of its own.
+    pub(crate) fn hears(&self, what: &str, expected: &[u8]) {
+        let mut link = None;
+        let mut room = [0; 4096];
+        wait_for(what, || {
+            link = link
+                .take()
+                .or_else(|| self.listener.accept().expect("a listener"));
+            let Some(link) = &link else { return false };
+            while let Ok(Record::Whole(len)) = link.recv(&mut room) {
+                if room[..len] == *expected {
+                    return true;
+                }
+            }
+            false
+        });
     }
 
     fn send(&self, parts: &[&[u8]]) {

@@ -106,7 +106,7 @@ impl Progress {
             return false;
         }
         let begun = Unwanted::counts(number).then(clock::monotonic);
-        let taken = self.dispatch.taken();
+        let (taken, passed_on) = (self.dispatch.taken(), self.dispatch.passed_on());
         let (dispatch, mut came) = (&mut self.dispatch, 0);
         wire.recv(number, WIRE_BUDGET, &mut |run| {
             came += run.map_or(1, |run| run.packets.len());
@@ -120,11 +120,13 @@ impl Progress {
         if wanted > 0 {
             self.hot.heat(number);
         }
-        if let Some(begun) = begun.filter(|_| came > wanted)
+        let passed_on = self.dispatch.passed_on() - passed_on;
+        let unwanted = came - wanted + self.dispatch.take_returned(passed_on);
+        if let Some(begun) = begun.filter(|_| unwanted > 0)
             && let Some(until) = self.unwanted.charge(
                 number,
                 Brought {
-                    unwanted: came - wanted,
+                    unwanted,
                     all: came,
                 },
                 begun,

@@ -142,6 +142,7 @@ impl Sender {
             // On the socket there is no ring.
             Frame::ShortRing(_) => return Err(Broken::Socket),
             Frame::Forwarded(inbound) => LocalFrame::Forwarded {
+                from_slot,
                 by: self.user,
                 inbound,
             },
@@ -162,6 +163,10 @@ impl Sender {
             Frame::Lending(lending) => LocalFrame::Lending { from_slot, lending },
             Frame::Sharing(sharing) => LocalFrame::Sharing { from_slot, sharing },
             Frame::Unshared(number) => LocalFrame::Unshared { from_slot, number },
+            // Another user's word must not keep the wire from others.
+            Frame::Dropped { qpn: Qpn::SMI, .. } if self.user.relation.is_own_user() => {
+                LocalFrame::Returned
+            }
             Frame::Dropped { qpn, by } => LocalFrame::Dropped {
                 qpn,
                 by: self.origin(by)?,

@@ -38,7 +38,7 @@ fn check(frame: LocalFrame<'_>) {
         LocalFrame::Forwarded { by, .. } => {
             assert_eq!((by.relation, by.number), (Relation::Foreign, Some(USER)))
         }
-        LocalFrame::Mad { .. } | LocalFrame::Dropped { .. } => {}
+        LocalFrame::Mad { .. } | LocalFrame::Dropped { .. } | LocalFrame::Returned => {}
         other => panic!("a stranger's {other:?} is handed on"),
     }
 }

@@ -29,6 +29,8 @@ pub(crate) enum LocalFrame<'a> {
     /// A packet that it received over the wire (and whose ICRC was right there, it says) and that
     /// is for this process.
     Forwarded {
+        /// Its slot.
+        from_slot: u16,
         /// The process's user.
         by: LocalUser,
         /// The packet; not checked.
@@ -72,6 +74,9 @@ pub(crate) enum LocalFrame<'a> {
         /// The queue pair that it was for, of the sender's slot.
         by: Origin,
     },
+    /// A process of our own user did not want [`RETURNED`](super::RETURNED) packets that were passed
+    /// on to it.
+    Returned,
     /// Somebody of our own user, or root, wants to know which paths this process has:
     /// [`Incoming::tell`](super::Incoming::tell) answers.
     Question(LinkId),

@@ -73,6 +73,9 @@ use crate::services::direct::Board;
 /// key.
 const SLOTS: u16 = 1023;
 
+/// Packets from the wire that a notice stands for: as many were passed on, and nobody wanted them.
+pub(crate) const RETURNED: usize = 64;
+
 /// All abstract names of Ferroce begin so.
 pub(crate) const NAMES: &str = "ferroce/";
 

@@ -119,6 +119,7 @@ impl Side {
                 others.push(format!("{} {notice:?}", origin.slot()));
             }
             LocalFrame::Question(_) => others.push("question".to_owned()),
+            LocalFrame::Returned => others.push("returned".to_owned()),
             LocalFrame::Sharing { from_slot, sharing } => {
                 others.push(format!("sharing {from_slot} {sharing:?}"));
             }

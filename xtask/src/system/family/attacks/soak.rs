@@ -3,8 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+
 use super::victim::{Victim, newcomer};
 use super::{LIMIT, injected};
+use crate::system::family::programs::port_of;
 use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
 
 /// Part of its bandwidth that the transfer keeps: in a soak, which has the machine for itself, and
@@ -40,6 +43,12 @@ const REMOTE: [Neighbour; 4] = [
     (Side::A, &["silent-links", "{slot}"]),
 ];
 
+/// Floods that mostly come to processes that they are not for: their users' processes share the
+/// port, and pass on what is for each other.
+const FORWARDED: [Neighbour; 4] = [(Side::B, &["datagrams", STRANGER, "{ip}", "{slot}"]); 4];
+/// Such processes beside the server.
+const BYSTANDERS: usize = 3;
+
 /// The soaks of so many seconds.
 pub(in crate::system) fn add_of(all: &mut Catalogue, seconds: u64) {
     add_with(all, seconds, KEPT);
@@ -52,20 +61,33 @@ pub(super) fn add(all: &mut Catalogue) {
 
 fn add_with(all: &mut Catalogue, seconds: u64, least: f64) {
     let user = User::Ordinary;
-    for (place, neighbours) in [(Place::Loopback, LOCAL), (Place::Wire(1500), REMOTE)] {
-        all.at("attacks.soak", place, user, seconds + LIMIT, move |stage| {
-            soak(stage, neighbours, Duration::from_secs(seconds), least)
+    let wire = Place::Wire(1500);
+    for (name, place, neighbours, bystanders) in [
+        ("attacks.soak", Place::Loopback, LOCAL, 0),
+        ("attacks.soak", wire, REMOTE, 0),
+        ("attacks.soak-forwarded", wire, FORWARDED, BYSTANDERS),
+    ] {
+        let time = Duration::from_secs(seconds);
+        all.at(name, place, user, seconds + LIMIT, move |stage| {
+            soak(stage, (name, neighbours, bystanders), time, least)
         });
     }
 }
 
-fn soak(stage: &Stage, neighbours: [Neighbour; 4], time: Duration, least: f64) -> Outcome {
+fn soak(
+    stage: &Stage,
+    (name, neighbours, bystanders): (&str, [Neighbour; 4], usize),
+    time: Duration,
+    least: f64,
+) -> Outcome {
     if matches!(stage.place, Place::Wire(_)) {
         let script = format!("ip addr add {STRANGER}/24 dev eth0");
         stage.net.shell(Side::B, &script)?;
     }
     let users = (User::Ordinary, User::Ordinary);
     let mut victim = Victim::start(stage, "stream", users)?;
+    let idle = (0..bystanders).map(|_| bystander(stage));
+    let idle = idle.collect::<Result<Vec<_>, _>>()?;
     // What the first attack makes a process keep is not counted as growth.
     attacked(stage, &mut victim, &neighbours)?;
     let before = victim.settled()?;
@@ -80,9 +102,13 @@ fn soak(stage: &Stage, neighbours: [Neighbour; 4], time: Duration, least: f64) -
     }
     victim.is_as_before(before, PORTS)?;
     victim.finish()?;
+    for mut process in idle {
+        process.signal_all(Signal::SIGKILL)?;
+        process.killed_by(Signal::SIGKILL)?;
+    }
     let kept = beside_attackers / beside_burners;
     println!(
-        "# attacks.soak.{}: {:.0} messages a second beside attackers, {:.0} beside burners: keeps \
+        "# {name}.{}: {:.0} messages a second beside attackers, {:.0} beside burners: keeps \
          {kept:.2}",
         stage.place,
         beside_attackers / turns,
@@ -92,6 +118,14 @@ fn soak(stage: &Stage, neighbours: [Neighbour; 4], time: Duration, least: f64) -
         return Err(format!("it keeps {kept:.2} of its bandwidth, not {least}"));
     }
     Ok(())
+}
+
+/// A process of the server's user that has a device open.
+fn bystander(stage: &Stage) -> Result<Process, String> {
+    let program = stage.built("victim");
+    let mut process = stage.start(Side::A, &[&program, "server"])?;
+    port_of(&mut process)?;
+    Ok(process)
 }
 
 /// Messages per second of the victim beside these.
