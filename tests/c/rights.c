@@ -19,6 +19,9 @@ static void refuse_regions(struct ibv_pd *pd)
 	MUST(mprotect(gone, LENGTH, PROT_READ));
 	for (size_t length = 1; length <= LENGTH; length *= 4)
 		EXPECT(ibv_reg_mr(pd, gone, length, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EFAULT);
+	MUST(mprotect(gone, LENGTH, PROT_NONE));
+	for (size_t length = 1; length <= LENGTH; length *= 4)
+		EXPECT(ibv_reg_mr(pd, gone, length, 0) == NULL && errno == EFAULT);
 	MUST(munmap(gone, LENGTH));
 	for (int access = 0; access <= IBV_ACCESS_LOCAL_WRITE; access++) {
 		EXPECT(ibv_reg_mr(pd, NULL, 0, access) == NULL && errno == EINVAL);

@@ -217,7 +217,7 @@ impl Ports {
             let by = "as the source of a connection of this process";
             return Err(in_use(key, holder.ip.is_unspecified(), by));
         }
-        // First the sign: whoever finds the port finds it, too.
+        // First the sign: a process that finds the port finds the sign, too.
         let _sign = names
             .signs
             .then(|| Sign::put_up(&key.sign(names.prefix)))

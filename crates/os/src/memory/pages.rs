@@ -179,17 +179,23 @@ fn probe_pages(addr: u64, len: u64, writable: bool) -> io::Result<()> {
 fn allows_unasked(addr: u64, len: u64, writable: bool) -> bool {
     match mappings_allow(addr, addr + len, writable) {
         Some(allows) => allows,
-        // Device memory: an access might do something. What is written through a mapping that is
-        // read-only is an error then.
-        None if populates() => true,
+        // EINVAL says that ordinary pages do not allow the access, or that it is device memory,
+        // where an access might do something.
+        None if advise(0, 0, libc::MADV_POPULATE_WRITE) => !is_ordinary(addr, len),
         None => touch::allowed(addr, len, writable),
     }
 }
 
-/// Whether the kernel knows `MADV_POPULATE_WRITE`.
-fn populates() -> bool {
-    // SAFETY: it is about no bytes.
-    check(unsafe { libc::syscall(libc::SYS_madvise, 0, 0, libc::MADV_POPULATE_WRITE) }).is_ok()
+/// Whether pages are ordinary ones, not device memory, which is neither populated nor reclaimed
+/// (`madvise(2)`).
+fn is_ordinary(addr: u64, len: u64) -> bool {
+    advise(addr, len, libc::MADV_POPULATE_READ) || advise(addr, len, libc::MADV_COLD)
+}
+
+/// Whether the kernel follows an advice that changes no content.
+fn advise(addr: u64, len: u64, advice: libc::c_int) -> bool {
+    // SAFETY: the advice is one of those that may make pages present or old; their content stays.
+    check(unsafe { libc::syscall(libc::SYS_madvise, addr, len, advice) }).is_ok()
 }
 
 /// Range and protection of a line of `/proc/self/maps`: `7f0000-7f1000 rw-p …`.

@@ -262,7 +262,7 @@ fn an_access_that_changes_nothing_agrees() {
         assert!(!touch::allowed(pages.base, whole, writable));
     }
     for (page, word) in content.iter().enumerate() {
-        // SAFETY: as above.
+        // SAFETY: the page is this test's own, and readable.
         let now = unsafe { ptr::read(address::<u32>(pages.page(page))) };
         assert_eq!(now, *word, "the content stays");
     }

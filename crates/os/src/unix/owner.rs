@@ -16,8 +16,10 @@ const SHOW: u32 = 0x01 | 0x40;
 /// `UNIX_DIAG_NAME` and `UNIX_DIAG_UID`.
 const NAME: u16 = 0;
 const UID: u16 = 7;
-/// The states of sockets without a peer and of listeners: the bits of `TCP_CLOSE` and `TCP_LISTEN`.
-const UNCONNECTED: u32 = 1 << 7;
+/// The states of sockets for single messages and of listeners: the bits of `TCP_CLOSE` and
+/// `TCP_LISTEN`. Since Linux 5.15 a socket is in `TCP_ESTABLISHED` once another one was connected
+/// to it.
+const MESSAGES: u32 = 1 << 7 | 1 << 1;
 const LISTENING: u32 = 1 << 10;
 /// Bytes of `struct unix_diag_msg`.
 const FIXED: usize = 16;
@@ -36,7 +38,7 @@ pub enum SocketKind {
 impl SocketKind {
     fn state(self) -> u32 {
         match self {
-            Self::Messages => UNCONNECTED,
+            Self::Messages => MESSAGES,
             Self::Listener => LISTENING,
         }
     }
@@ -114,7 +116,7 @@ fn request(kind: SocketKind) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::random;
-    use crate::unix::{Dgram, SeqListener};
+    use crate::unix::{Dgram, SeqListener, has_owner};
 
     /// The owner of a name.
     fn user(name: &str, kind: SocketKind) -> Option<u32> {
@@ -136,6 +138,20 @@ mod tests {
         assert_eq!([user(&name, messages), user(&name, listener)], [own, None]);
         drop((second, longer));
         assert_eq!(user(&name, messages), None);
+    }
+
+    /// A connection changes the state of the socket that it leads to.
+    #[test]
+    fn it_is_told_after_another_socket_was_connected_to_it() {
+        let name = format!("ferroce-test/{:016x}/owner", random::u64());
+        let _messages = Dgram::bind(&name).expect("free");
+        let sign = format!("{name}/sign");
+        let _sign = Dgram::sign(&sign).expect("free");
+        for name in [&name, &sign] {
+            assert!(has_owner(name).expect("a socket"));
+            let own = Some(Credentials::own().uid);
+            assert_eq!(user(name, SocketKind::Messages), own);
+        }
     }
 
     #[test]

@@ -156,8 +156,8 @@ pub(super) struct Conversation {
     pub(super) qpn_indexed: bool,
     /// The owner destroyed it; it only finishes what the peer needs. No events.
     pub(super) orphan: bool,
-    /// The peer was asked whether it still knows the connection, with this transaction id.
-    pub(super) asked_after: Option<u64>,
+    /// The peer was asked whether it still knows the connection: when, and the transaction id.
+    pub(super) asked_after: Option<(Time, u64)>,
     pub(super) state: State,
 }
 

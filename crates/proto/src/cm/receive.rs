@@ -1,6 +1,7 @@
 //! Messages that set a connection up: REQ, MRA, REP, RTU.
 
 use alloc::boxed::Box;
+use core::time::Duration;
 
 use super::agent::Agent;
 use super::answer::{answer_unknown, reject_request};
@@ -10,6 +11,9 @@ use super::{EventKind, MadPath, Recipient};
 use crate::ids::Gid;
 use crate::mad::{Answered, CmMad, CommId, Message, Mra, Rej, RejReason, Rep, Req, Rtu};
 use crate::time::Time;
+
+/// A peer is asked no sooner again whether it knows a connection.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why a MAD changes nothing, and is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +35,7 @@ impl Agent {
         let path = MadPath::reply(from, to);
         self.check_sender(from, mad)?;
         match &mad.message {
-            Message::Req(req) => return self.on_req(path, mad.tid, req),
+            Message::Req(req) => return self.on_req(now, path, mad.tid, req),
             Message::Mra(mra) => self.on_mra(now, mra),
             Message::Rep(rep) => self.on_rep(now, path, mad, rep),
             Message::Rtu(rtu) => self.on_rtu(rtu),
@@ -66,7 +70,7 @@ impl Agent {
             .is_some()
     }
 
-    fn on_req(&mut self, path: MadPath, tid: u64, req: &Req) -> Result<(), Ignored> {
+    fn on_req(&mut self, now: Time, path: MadPath, tid: u64, req: &Req) -> Result<(), Ignored> {
         if req.local_comm_id.is_none() {
             return Ok(());
         }
@@ -77,7 +81,7 @@ impl Agent {
         if let Some(old) = self.find_by_remote_qpn(req.local_ca_guid, req.local_qpn) {
             let rej = reject_request(tid, req, RejReason::STALE_CONNECTION);
             self.send(path, Recipient::Conversation(req.local_comm_id), rej);
-            self.ask_after(old, path.remote);
+            self.ask_after(now, old, path.remote);
             return Ok(());
         }
         if self.half_open_full() {
@@ -122,16 +126,21 @@ impl Agent {
         }
     }
 
-    /// A REQ names the queue pair of this connection, so the peer may have forgotten the connection.
-    /// A REQ is easily forged, in the peer's name too: the peer is asked.
-    fn ask_after(&mut self, old: CommId, from: Gid) {
+    /// A REQ names the queue pair of this connection, so the peer may have forgotten the
+    /// connection. A REQ is easily forged, in the peer's name too: the peer is asked.
+    fn ask_after(&mut self, now: Time, old: CommId, from: Gid) {
         let Some(c) = self.conversations.get_mut(&old) else {
             return;
         };
         if c.path.remote != from || c.state.phase() != Phase::Established {
             return;
         }
-        let tid = *c.asked_after.get_or_insert_with(|| self.ids.tid());
+        let recent = c.asked_after.is_some_and(|(at, _)| now < at + ASK_INTERVAL);
+        if recent {
+            return;
+        }
+        let tid = self.ids.tid();
+        c.asked_after = Some((now, tid));
         let (path, to, question) = (c.path, c.remote_id, c.question(tid));
         self.send(path, Recipient::Conversation(to), question);
     }

@@ -127,7 +127,7 @@ impl Agent {
         let Some(c) = self.find(id, drep.local_comm_id) else {
             return;
         };
-        let is_forgotten = c.asked_after == Some(tid);
+        let is_forgotten = c.asked_after.is_some_and(|(_, asked)| asked == tid);
         match c.state.phase() {
             Phase::Established if is_forgotten => {
                 self.event(id, EventKind::Disconnected { timed_out: false });

@@ -78,8 +78,8 @@ pub(crate) enum Frame<'a> {
     },
     /// A packet from that process was dropped: its destination does not exist or was not ready.
     Dropped {
-        /// The packet's sender, a queue pair of that process. [`Qpn::SMI`], which is nobody's: these
-        /// were [`RETURNED`](super::RETURNED) packets from the wire that it passed on.
+        /// The packet's sender, a queue pair of that process. [`Qpn::SMI`], which is nobody's, says
+        /// that these were [`RETURNED`](super::RETURNED) packets from the wire that it passed on.
         qpn: Qpn,
         /// The queue pair that it was for.
         by: Qpn,

@@ -74,8 +74,8 @@ pub(crate) enum LocalFrame<'a> {
         /// The queue pair that it was for, of the sender's slot.
         by: Origin,
     },
-    /// A process of our own user did not want [`RETURNED`](super::RETURNED) packets that were passed
-    /// on to it.
+    /// A process of our own user did not want [`RETURNED`](super::RETURNED) packets that were
+    /// passed on to it.
     Returned,
     /// Somebody of our own user, or root, wants to know which paths this process has:
     /// [`Incoming::tell`](super::Incoming::tell) answers.
