@@ -1,4 +1,5 @@
-//! What torch sends tensors by: Gloo over ibverbs, and TensorPipe's transport ibv under torch's RPC.
+//! What torch sends tensors by: Gloo over ibverbs, and TensorPipe's transport ibv under torch's
+//! RPC.
 
 use std::path::Path;
 

@@ -63,7 +63,7 @@ fn add(shapes: &mut Shapes, device: &Spanned<DeValue<'_>>) -> Result<(), String>
     let link = match (row.rate, row.width) {
         (None, None) => None,
         (rate, width) => Some(LinkRate::of(
-            rate.unwrap_or(LinkRate::default().rate),
+            rate.unwrap_or_else(|| LinkRate::default().rate),
             width,
         )?),
     };
