@@ -100,6 +100,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     import::forget(unsafe { (*pd).handle });
     // SAFETY: nothing refers to it.
     let PdPrivate { td, nic, .. } = unsafe { object::take(pd) };
+    nic.dealloc();
     drop((td, nic));
     0
 }

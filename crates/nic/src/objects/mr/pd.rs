@@ -1,7 +1,7 @@
 //! Protection domains.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use ferroce_proto::ids::PdId;
 
@@ -23,8 +23,9 @@ enum Hold {
     Own {
         _permit: Permit,
     },
-    /// It is a parent domain: another handle of this one.
-    Parent(Arc<Pd>),
+    /// It is a parent domain: another handle of this one, which counts it as a user until it is
+    /// deallocated.
+    Parent(Arc<Pd>, AtomicBool),
 }
 
 impl Pd {
@@ -51,7 +52,7 @@ impl Pd {
             context: Arc::clone(&pd.context),
             id: pd.id,
             users: AtomicUsize::new(0),
-            hold: Hold::Parent(Arc::clone(pd)),
+            hold: Hold::Parent(Arc::clone(pd), AtomicBool::new(true)),
         })
     }
     /// The context.
@@ -64,6 +65,16 @@ impl Pd {
     #[must_use]
     pub fn users(&self) -> usize {
         self.users.load(Ordering::Acquire)
+    }
+
+    /// It is deallocated: a parent domain is no user of its domain any more, even while what is left
+    /// of destroyed objects refers to it.
+    pub fn dealloc(&self) {
+        if let Hold::Parent(pd, is_user) = &self.hold
+            && is_user.swap(false, Ordering::AcqRel)
+        {
+            pd.detach();
+        }
     }
 
     pub(crate) fn id(&self) -> PdId {
@@ -81,8 +92,6 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
-        if let Hold::Parent(pd) = &self.hold {
-            pd.detach();
-        }
+        self.dealloc();
     }
 }
