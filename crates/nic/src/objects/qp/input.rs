@@ -187,8 +187,8 @@ impl Qp {
     /// Says at once what might wait, and hears what was said: its end, or that of the process, is
     /// near. What the peer has taken by now is done, and not flushed.
     pub(crate) fn speak_up(&self, now: Time) {
-        if self.waits_within_host() {
-            self.nic().hear();
+        if self.waits_for_this_process() {
+            self.nic().hear_itself();
         }
         let mut locked = self.lock();
         self.run_short_rings(&mut locked, now);
@@ -200,11 +200,12 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
-    /// Whether a peer of this host has something to acknowledge, and may have done so: its packets
-    /// lie in a ring.
-    fn waits_within_host(&self) -> bool {
+    /// Whether a peer in this process has something to acknowledge. That it ends is told at once,
+    /// but its packets lie in a ring.
+    fn waits_for_this_process(&self) -> bool {
         let locked = self.lock();
-        locked.path.as_ref().is_some_and(Path::is_local)
+        let slot = self.nic().numbers().slot();
+        locked.path.as_ref().is_some_and(|path| path.leads_to(slot))
             && matches!(&locked.transport, Transport::Rc(rc) if rc.in_flight() > 0)
     }
 
