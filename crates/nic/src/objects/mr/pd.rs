@@ -67,8 +67,8 @@ impl Pd {
         self.users.load(Ordering::Acquire)
     }
 
-    /// It is deallocated: a parent domain is no user of its domain any more, even while what is left
-    /// of destroyed objects refers to it.
+    /// It is deallocated: a parent domain is no user of its domain any more, even while what is
+    /// left of destroyed objects refers to it.
     pub fn dealloc(&self) {
         if let Hold::Parent(pd, is_user) = &self.hold
             && is_user.swap(false, Ordering::AcqRel)
