@@ -328,8 +328,8 @@ fn arming_tells_of_what_no_poll_has_returned_whatever_the_moderation() {
     assert!(!flushing.event_within(Duration::ZERO), "all were returned");
 }
 
-/// A program that polls does the device's work. A wake-up that tells the device thread of an
-/// earlier deadline is the thread's all the same.
+/// A program that polls does the device's work, but leaves the wake-up to the device thread that
+/// tells it of an earlier deadline.
 #[test]
 fn moderated_events_come_although_a_program_polled() {
     let flushing = Flushing::new(&attr(4096, 0));

@@ -7,14 +7,14 @@ mod common;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket as Plain};
 
-use common::{Buffer, End, attributes, cap, has_wire, pair, pattern, run_on_wire, wait_for};
+use common::{
+    Buffer, End, attributes, cap, has_wire, pair, pattern, run_on_wire, wait_for, way_to,
+};
 use ferroce_nic::DropReason;
 use ferroce_os::udp::{RecvRing, UdpSocket};
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::rc::Noted;
-use ferroce_proto::verbs::{
-    AddressHandleAttr, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, SendOp,
-};
+use ferroce_proto::verbs::{AttrMask, Mtu, PathMigState, QpAttr, SendOp};
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 use ferroce_proto::wire::{
     Bth, Drain, ExtHeaders, NakCode, Opcode, Operation, Packet, Position, ROCE_UDP_PORT, Reth,
@@ -220,16 +220,7 @@ fn child_migrated() {
     let mut peer = Peer::connect();
     let qp = &peer.end.qp;
     let alternate = QpAttr {
-        alt_ah_attr: AddressHandleAttr {
-            grh: GlobalRoute {
-                dgid: Gid::from(OTHER),
-                hop_limit: 64,
-                ..GlobalRoute::default()
-            },
-            is_global: true,
-            port_num: 1,
-            ..AddressHandleAttr::default()
-        },
+        alt_ah_attr: way_to(Gid::from(OTHER), 0),
         alt_port_num: 1,
         alt_timeout: 18,
         ..attributes(PEER_QP, Gid::from(PEER), Mtu::B1024)

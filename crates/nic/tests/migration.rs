@@ -6,14 +6,11 @@ use std::net::Ipv4Addr;
 
 use common::key::{KeyFile, run_keyed};
 use common::{
-    Buffer, End, attributes, cap, has_wire, loopback, pair, pattern, run_on_wire, wait_for,
+    Buffer, End, attributes, cap, has_wire, loopback, pair, pattern, run_on_wire, wait_for, way_to,
 };
 use ferroce_nic::{Asker, Denial, Nic};
 use ferroce_proto::ids::Gid;
-use ferroce_proto::verbs::{
-    AddressHandleAttr, AsyncEvent, AttrMask, GlobalRoute, Mtu, PathMigState, QpAttr, SendOp,
-    WcStatus,
-};
+use ferroce_proto::verbs::{AsyncEvent, AttrMask, Mtu, PathMigState, QpAttr, SendOp, WcStatus};
 
 /// An address of loopback that no end has as its own: packets to it are for nobody.
 const NOBODY: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -26,17 +23,7 @@ fn alternate(end: &End, peer: &End, state: PathMigState) {
 fn alternate_at(end: &End, peer: &End, sgid_index: u8, state: PathMigState) {
     let gid = peer.context.device().gid(sgid_index.into());
     let attr = QpAttr {
-        alt_ah_attr: AddressHandleAttr {
-            grh: GlobalRoute {
-                dgid: gid.expect("an address"),
-                sgid_index,
-                hop_limit: 64,
-                ..GlobalRoute::default()
-            },
-            is_global: true,
-            port_num: 1,
-            ..AddressHandleAttr::default()
-        },
+        alt_ah_attr: way_to(gid.expect("an address"), sgid_index),
         alt_port_num: 1,
         alt_timeout: 18,
         path_mig_state: state,

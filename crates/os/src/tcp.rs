@@ -80,7 +80,7 @@ impl TcpSocket {
             .map(drop)
     }
 
-    /// Takes connections from here on; so many may wait.
+    /// The socket takes connections from here on, of which `backlog` may wait.
     ///
     /// # Errors
     /// EADDRINUSE: another socket listens on the port.

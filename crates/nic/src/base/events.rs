@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -69,6 +70,11 @@ impl<T: Owned> EventQueue<T> {
     #[cfg(test)]
     pub(crate) fn take_count(&self) -> bool {
         self.fd.try_take().expect("an eventfd can be read")
+    }
+
+    /// Takes one count, if there is an event.
+    pub(crate) fn try_take_count(&self) -> io::Result<bool> {
+        Ok(self.has_events() && self.fd.try_take()?)
     }
 
     /// Takes the oldest event; the caller has taken its count.

@@ -38,8 +38,7 @@ impl Nic {
         events: &EventQueue<T>,
         door: &Door,
     ) -> io::Result<Option<bool>> {
-        let fd = events.fd();
-        if events.has_events() && eventfd::try_take(fd)? {
+        if events.try_take_count()? {
             return Ok(None);
         }
         if door.is_open() && door.wants_look() && self.take_at_door(events)? {
@@ -49,6 +48,7 @@ impl Nic {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         door.on_wait();
+        let fd = events.fd();
         let lead = self.sleeper.lead();
         if !lead.is_possible() {
             return eventfd::wait(fd).map(|()| Some(false));
@@ -85,6 +85,11 @@ impl Nic {
             self.sleeper.lead().on_visit();
         }
         is_open
+    }
+
+    /// The channel of a door is gone.
+    pub(crate) fn forget_door(&self, door: &Arc<Door>) {
+        self.sleeper.doors().forget(door, &self.poller);
     }
 
     /// A program that has armed a queue may sleep from here on: what comes makes its door readable.
@@ -141,7 +146,7 @@ impl Nic {
             uncancellable(round);
             false
         };
-        if taken || events.has_events() && eventfd::try_take(events.fd())? {
+        if taken || events.try_take_count()? {
             return Ok(true);
         }
         // It sleeps without an answer.
@@ -152,7 +157,7 @@ impl Nic {
         // It may have been the device thread's wake-up, perhaps on this very processor.
         std::thread::yield_now();
         // A round of another thread may have brought it.
-        Ok(events.has_events() && eventfd::try_take(events.fd())?)
+        events.try_take_count()
     }
 
     /// Makes rounds, and sleeps between them, until there is a count. Returns false if another

@@ -12,8 +12,8 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_os::fd::is_nonblocking;
@@ -29,15 +29,17 @@ const MOST: usize = 8;
 /// How long all doors stay shut after a second thread has armed a queue.
 const SHUT: Duration = Duration::from_millis(100);
 
+/// Calls for an event that a program makes after it has taken one, the last of which says that it
+/// has answered that one, or will not.
+const CALLS: u8 = 2;
+
 /// The descriptor of a completion channel.
 #[derive(Debug)]
 pub(crate) struct Door {
     entrance: Poller,
     is_open: AtomicBool,
-    /// An event was taken, and the program has not been told since that there is none.
-    served: AtomicBool,
-    /// The same, and it has not asked since whether there is more.
-    answers: AtomicBool,
+    /// Of [`CALLS`], those that are still to come.
+    calls: AtomicU8,
     /// The last event was there already, and nobody has looked for work since.
     owes_look: AtomicBool,
     /// A queue was armed, and no poll has found it empty since.
@@ -52,8 +54,7 @@ impl Door {
         Ok(Arc::new(Self {
             entrance,
             is_open: AtomicBool::new(false),
-            served: AtomicBool::new(false),
-            answers: AtomicBool::new(false),
+            calls: AtomicU8::new(0),
             owes_look: AtomicBool::new(false),
             was_armed: AtomicBool::new(false),
         }))
@@ -78,31 +79,28 @@ impl Door {
 
     /// The program has taken an event, after a look for work or not.
     pub(crate) fn on_taken(&self, looked: bool) {
-        self.served.store(true, Ordering::Relaxed);
-        self.answers.store(true, Ordering::Relaxed);
+        self.calls.store(CALLS, Ordering::Relaxed);
         self.owes_look.store(!looked, Ordering::Relaxed);
     }
 
     /// Whether the program may still answer what it has taken an event for.
     #[inline]
     pub(crate) fn awaits_answer(&self) -> bool {
-        self.answers.load(Ordering::Relaxed)
+        self.calls.load(Ordering::Relaxed) > 0
     }
 
     /// The program waits for the next event: it has answered, or will not.
     pub(crate) fn on_wait(&self) {
-        self.answers.store(false, Ordering::Relaxed);
+        self.calls.store(0, Ordering::Relaxed);
     }
 
     /// The program asks for an event, and there is none. Returns whether to look for work first. A
     /// program that takes events until there is none has just been served: it arms the queue next,
     /// and polls, and what it answers then is on its way earlier.
     pub(crate) fn wants_look(&self) -> bool {
-        let served = self.served.swap(false, Ordering::Relaxed);
-        if !served {
-            self.on_wait();
-        }
-        !served
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls.saturating_sub(1), Ordering::Relaxed);
+        calls < CALLS
     }
 
     /// A queue was armed. Returns whether to look for work: the program may sleep next, and would
@@ -147,7 +145,7 @@ pub(crate) struct Doors {
 
 #[derive(Debug, Default)]
 struct Open {
-    doors: Vec<Weak<Door>>,
+    doors: Vec<Arc<Door>>,
     shut_until: Time,
 }
 
@@ -179,7 +177,6 @@ impl Doors {
             return true;
         }
         let mut open = lock(&self.open);
-        open.doors.retain(|other| other.strong_count() > 0);
         let result = if nonblocking {
             self.admit(&mut open, door, device, (own, now()))
         } else {
@@ -188,6 +185,15 @@ impl Doors {
         };
         self.count.store(open.doors.len(), Ordering::Relaxed);
         result
+    }
+
+    /// The channel of a door is gone.
+    pub(crate) fn forget(&self, door: &Arc<Door>, device: &Poller) {
+        if door.is_open() {
+            let mut open = lock(&self.open);
+            open.shut(door, device);
+            self.count.store(open.doors.len(), Ordering::Relaxed);
+        }
     }
 
     fn admit(
@@ -199,7 +205,7 @@ impl Doors {
     ) -> bool {
         let is_only = match open.doors.as_slice() {
             [] => true,
-            [only] => door.is_open() && only.as_ptr() == Arc::as_ptr(door),
+            [only] => Arc::ptr_eq(only, door),
             _ => false,
         };
         if !is_only && self.owner.load(Ordering::Relaxed) != own {
@@ -216,7 +222,7 @@ impl Doors {
         if open.doors.len() >= MOST || !door.open(device) {
             return false;
         }
-        open.doors.push(Arc::downgrade(door));
+        open.doors.push(Arc::clone(door));
         true
     }
 }
@@ -224,12 +230,11 @@ impl Doors {
 impl Open {
     fn shut(&mut self, door: &Arc<Door>, device: &Poller) {
         door.shut(device);
-        let own = Arc::as_ptr(door);
-        self.doors.retain(|other| other.as_ptr() != own);
+        self.doors.retain(|other| !Arc::ptr_eq(other, door));
     }
 
     fn shut_all(&mut self, device: &Poller) {
-        for door in self.doors.drain(..).filter_map(|door| door.upgrade()) {
+        for door in self.doors.drain(..) {
             door.shut(device);
         }
     }
@@ -309,7 +314,8 @@ mod tests {
             room.arm(&a, true),
             "the only one may go from thread to thread"
         );
-        drop(a);
+        room.doors.forget(&a, &room.device);
+        assert!(!room.doors.any_open());
         assert!(room.arm_elsewhere(&b), "its thread's doors are gone");
     }
 

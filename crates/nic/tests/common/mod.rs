@@ -268,6 +268,21 @@ pub(crate) const RTS: AttrMask = AttrMask::STATE
     .union(AttrMask::SQ_PSN)
     .union(AttrMask::MAX_QP_RD_ATOMIC);
 
+/// The way to a GID from that at an index of the only port.
+pub(crate) fn way_to(dgid: Gid, sgid_index: u8) -> AddressHandleAttr {
+    AddressHandleAttr {
+        grh: GlobalRoute {
+            dgid,
+            sgid_index,
+            hop_limit: 64,
+            ..GlobalRoute::default()
+        },
+        is_global: true,
+        port_num: 1,
+        ..AddressHandleAttr::default()
+    }
+}
+
 pub(crate) fn attributes(to: Qpn, dgid: Gid, mtu: Mtu) -> QpAttr {
     QpAttr {
         path_mtu: mtu,
@@ -275,16 +290,7 @@ pub(crate) fn attributes(to: Qpn, dgid: Gid, mtu: Mtu) -> QpAttr {
         sq_psn: Psn::new(0xff_fff0),
         dest_qp_num: to,
         qp_access_flags: ALL,
-        ah_attr: AddressHandleAttr {
-            grh: GlobalRoute {
-                dgid,
-                hop_limit: 64,
-                ..GlobalRoute::default()
-            },
-            is_global: true,
-            port_num: 1,
-            ..AddressHandleAttr::default()
-        },
+        ah_attr: way_to(dgid, 0),
         port_num: 1,
         max_rd_atomic: 8,
         max_dest_rd_atomic: 8,

@@ -37,6 +37,12 @@ impl Owned for CqEvent {
     }
 }
 
+impl Drop for CompChannel {
+    fn drop(&mut self) {
+        self.context.nic().forget_door(&self.door);
+    }
+}
+
 impl CompChannel {
     /// Makes a channel.
     ///

@@ -12,7 +12,7 @@ const LOCAL: u64 = 1 << 57;
 /// GUID of a device: of the first one of an interface, or of the `ordinal`th behind it, or of the
 /// second protocol beside one. The bits that differ are those that say in an EUI-64 that it was
 /// made of a MAC.
-pub(super) fn of_device(mac: [u8; 6], ifindex: u32, (ordinal, is_second): (u32, bool)) -> Guid {
+pub(super) fn of_device(mac: [u8; 6], ifindex: u32, ordinal: u32, is_second: bool) -> Guid {
     let differs = u64::from(ordinal & 0xff) << 24 ^ u64::from(is_second) << 32;
     Guid(of_interface(mac, ifindex).0 ^ differs)
 }
@@ -79,10 +79,10 @@ mod tests {
     fn an_iwarp_device_has_its_mac_for_a_gid() {
         let mac = [0x52, 0x54, 0, 0x77, 0, 1];
         for second in [false, true] {
-            let gid = gid_of(of_device(mac, 3, (2, second)));
+            let gid = gid_of(of_device(mac, 3, 2, second));
             assert_eq!((&gid.0[..6], &gid.0[6..]), (&mac[..], &[0; 10][..]));
         }
-        assert_eq!(of_device(mac, 3, (0, false)), Guid(0x5054_00ff_fe77_0001));
+        assert_eq!(of_device(mac, 3, 0, false), Guid(0x5054_00ff_fe77_0001));
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Known {
             state: RwLock::new(State::of(interface)),
             contexts: Contexts::default(),
             attr: DeviceAttr::of(
-                guid::of_device(interface.mac, interface.index, (ordinal, is_second)),
+                guid::of_device(interface.mac, interface.index, ordinal, is_second),
                 protocol,
             ),
             protocol,

@@ -61,7 +61,7 @@ impl Qp {
         }
         self.run_short_rings(locked, now);
         if packet.bth.migreq && locked.transport.is_armed() {
-            self.follow_peer(locked, (came, packet), now);
+            self.follow_peer(locked, came, packet, now);
         }
         let taken = self.with_cx(locked, now, |locked, cx| {
             self.take(locked, cx, (came, packet))
@@ -162,7 +162,7 @@ impl Qp {
     /// A packet says that the peer has migrated. If it came over the alternate path, this end
     /// follows. From the wire it must be one that the peer may send now: one datagram must not
     /// take a connection off a path that works.
-    fn follow_peer(&self, locked: &mut Locked, (came, packet): (Came<'_>, &Packet<'_>), now: Time) {
+    fn follow_peer(&self, locked: &mut Locked, came: Came<'_>, packet: &Packet<'_>, now: Time) {
         let alternate = locked.alternate.as_ref();
         let came_over_it = alternate.is_some_and(|(path, _)| path.admit(came).is_ok());
         let counts = came.origin != Origin::WIRE
