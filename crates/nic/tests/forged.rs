@@ -6,6 +6,7 @@
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket as Plain};
+use std::sync::{Mutex, PoisonError};
 
 use common::{
     Buffer, End, attributes, cap, has_wire, pair, pattern, run_on_wire, wait_for, way_to,
@@ -29,6 +30,15 @@ const SLOT: u32 = 5;
 const PEER_QP: Qpn = Qpn::new(SLOT << 14 | 7);
 /// PSN of the first request.
 const FIRST: u32 = 0xff_fff0;
+
+/// Runs a test of this program with the wire forced, one at a time: each has a peer at [`PEER`],
+/// whose port may be the same.
+#[track_caller]
+fn run_with_peer(test: &str) {
+    static PEERS: Mutex<()> = Mutex::new(());
+    let _alone = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
+    run_on_wire(test, "");
+}
 
 /// A socket that sends packets with a right ICRC to the device.
 struct Forger {
@@ -156,7 +166,7 @@ impl Peer {
 
 #[test]
 fn a_peer_is_a_ferroce_only_once_it_has_echoed() {
-    run_on_wire("child_echo", "");
+    run_with_peer("child_echo");
 }
 
 #[test]
@@ -208,7 +218,7 @@ fn child_echo() {
 
 #[test]
 fn one_datagram_takes_no_connection_off_its_path() {
-    run_on_wire("child_migrated", "");
+    run_with_peer("child_migrated");
 }
 
 #[test]
