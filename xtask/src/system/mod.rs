@@ -48,6 +48,12 @@ impl Case {
     fn is_long(&self) -> bool {
         self.name.starts_with("table.ib_") && self.place == Place::Wire(1500)
     }
+
+    /// Whether most of its time is that of timers: mckey's own sleeps, and the connection manager's
+    /// fifteen retries where nobody answers.
+    fn waits(&self) -> bool {
+        self.name.starts_with("table.mckey.") || self.name.starts_with("absent.no-process.")
+    }
 }
 
 /// All tests, as the families add them.

@@ -1,10 +1,9 @@
-//! Runs tests, two at a time, and prints their lines. Each test runs once: a test that fails beside
-//! another one has failed.
+//! Runs tests, two at a time beside those that mostly wait, and prints their lines. Each test runs
+//! once: a test that fails beside another one has failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::{Case, Outcome, Stage};
@@ -12,7 +11,8 @@ use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{cleanup, sh};
 
-/// Tests that run at the same time; the usual machine has two cores.
+/// Tests that run at the same time; the usual machine has two cores. One more runs beside them, of
+/// those that leave the processors alone.
 const WORKERS: usize = 2;
 /// Lines of each log that a failure shows.
 const TAIL: usize = 40;
@@ -30,14 +30,15 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
     cleanup::left_over();
     let bin = artefacts(workspace)?;
     let logs = workspace.target.join("system-logs");
-    let next = AtomicUsize::new(0);
+    let (waiting, working): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.waits());
+    let (waiting, working) = (queue(waiting), queue(working));
     let (report, reports) = mpsc::channel();
     let mut times: BTreeMap<&str, (u32, Duration)> = BTreeMap::new();
     std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            let (report, next, bin, logs) = (report.clone(), &next, &bin, &logs);
+        for queue in [&[&waiting][..], &[&working; WORKERS]].concat() {
+            let (report, bin, logs) = (report.clone(), &bin, &logs);
             scope.spawn(move || {
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(case) = next(queue) {
                     let begun = Instant::now();
                     let folder = logs.join(&case.name);
                     let outcome = one(case, bin, &folder);
@@ -62,6 +63,17 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
         println!("# {family}: {count} tests, {:.0}s", time.as_secs_f64());
     }
     Ok(())
+}
+
+/// Tests that are not taken yet.
+type Queue<'a> = Mutex<std::vec::IntoIter<&'a Case>>;
+
+fn queue(cases: Vec<&Case>) -> Queue<'_> {
+    Mutex::new(cases.into_iter())
+}
+
+fn next<'a>(queue: &Queue<'a>) -> Option<&'a Case> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).next()
 }
 
 fn one(case: &Case, bin: &Path, folder: &Path) -> Outcome {

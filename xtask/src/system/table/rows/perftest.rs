@@ -21,6 +21,7 @@ const PROGRAMS: [Program; 8] = [
         size: 65536,
         bandwidth: true,
         own: &[
+            EVERY_SIZE,
             SIZES,
             INLINE,
             EVENTS,
@@ -36,14 +37,14 @@ const PROGRAMS: [Program; 8] = [
         transports: &["RC", "UC", "UD", "XRC"],
         size: 2,
         bandwidth: false,
-        own: &[SIZES, INLINE, EVENTS, SRQ, DEEP],
+        own: &[EVERY_SIZE, SIZES, INLINE, EVENTS, SRQ, DEEP],
     },
     Program {
         name: "ib_write_bw",
         transports: &["RC", "UC", "XRC"],
         size: 65536,
         bandwidth: true,
-        own: &[SIZES, INLINE, BOTH_WAYS],
+        own: &[EVERY_SIZE, SIZES, INLINE, BOTH_WAYS],
     },
     Program {
         name: "ib_write_lat",
@@ -57,7 +58,7 @@ const PROGRAMS: [Program; 8] = [
         transports: &["RC", "XRC"],
         size: 65536,
         bandwidth: true,
-        own: &[SIZES, EVENTS, OUTSTANDING],
+        own: &[EVERY_SIZE, SIZES, EVENTS, OUTSTANDING],
     },
     Program {
         name: "ib_read_lat",
@@ -84,6 +85,9 @@ const PROGRAMS: [Program; 8] = [
 
 /// Stands for several rows.
 const SIZES: &str = "sizes";
+/// The programs of latency measure the processor's clock for a second before each size: one of them
+/// has it.
+const EVERY_SIZE: &str = "-a -n 5";
 const INLINE: &str = "-I 64 -s 64 -n 100";
 const EVENTS: &str = "-e -n 100";
 const SRQ: &str = "--use-srq -n 100";
@@ -112,7 +116,7 @@ const COMMON: [&str; 14] = [
     "--odp -n 100",
 ];
 /// What those have that measure bandwidth.
-const BANDWIDTH: [&str; 10] = [
+const BANDWIDTH: [&str; 9] = [
     "-b -n 100",
     "-q 8 -n 100",
     "-q 8 -R -n 100",
@@ -122,12 +126,10 @@ const BANDWIDTH: [&str; 10] = [
     "-t 16 -n 100",
     "--mr_per_qp -q 2 -n 100",
     "--report_gbits -n 100",
-    "-a -b -n 5",
 ];
 /// What those have that measure latency.
 const LATENCY: [&str; 3] = ["-C -n 100", "-H -n 100", "-U -n 100"];
-/// Options that concern the program or the path and not the transport: only RC's rows have them,
-/// because the programs measure the processor's clock for a second before each size of `-a`.
+/// Options that concern the program or the path and not the transport: only RC's rows have them.
 const OF_PROGRAM: [&str; 10] = [
     "-a ",
     "-D ",
@@ -141,8 +143,7 @@ const OF_PROGRAM: [&str; 10] = [
     "--use_old_post_send ",
 ];
 /// For [`SIZES`].
-const SEVERAL_SIZES: [&str; 5] = [
-    "-a -n 5",
+const SEVERAL_SIZES: [&str; 4] = [
     "-s 1 -n 100",
     "-s 1024 -n 100",
     "-s 1025 -n 100",
