@@ -3,18 +3,42 @@
 
 use nix::sys::signal::Signal;
 
+use super::perftest::measured;
 use super::{Ready, contains};
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
 /// Over TCP.
 const WIRE: &str = "--wire=iwarp";
 const PLACES: [Place; 3] = [Place::OneSpace, Place::Wire(1500), Place::Wire(9000)];
+const PERFTEST: u16 = 18515;
 const RPING: u16 = 7174;
 const UCMATOSE: u16 = 7471;
 
 pub(super) fn add(all: &mut Catalogue) {
+    let perftest: [(&str, &'static [&'static str]); 9] = [
+        ("ib_send_bw", &["ib_send_bw", "-n", "1000"]),
+        ("ib_send_lat", &["ib_send_lat", "-n", "1000"]),
+        ("ib_send_lat.events", &["ib_send_lat", "-e", "-n", "500"]),
+        ("ib_write_bw", &["ib_write_bw", "-n", "1000", "-q", "8"]),
+        ("ib_write_lat", &["ib_write_lat", "-n", "1000"]),
+        ("ib_read_bw", &["ib_read_bw", "-n", "1000"]),
+        ("ib_read_lat", &["ib_read_lat", "-n", "1000"]),
+        // Between two Ferroces there are atomics (RFC 7306).
+        ("ib_atomic_lat", &["ib_atomic_lat", "-n", "500"]),
+        (
+            "ib_send_bw.shared",
+            &["ib_send_bw", "-n", "500", "-q", "4", "--use-srq"],
+        ),
+    ];
     for place in PLACES {
         let user = User::Ordinary;
+        for (name, words) in perftest {
+            all.at(&format!("iwarp.{name}"), place, user, 60, move |stage| {
+                let words = [words, &["-F", "-R"]].concat();
+                let client = [&words[..], &[stage.ipv4()]].concat();
+                measured(&pair(stage, PERFTEST, &words, &client)?)
+            });
+        }
         all.at("iwarp.rping.ipv4", place, user, 60, |stage| {
             rping(stage, stage.ipv4())
         });
