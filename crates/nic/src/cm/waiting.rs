@@ -70,7 +70,7 @@ impl Blocked {
     const PATIENCE: Duration = Duration::from_secs(4);
     const LIMIT: usize = 65536;
     /// How long a request waits for somebody to offer its service.
-    const GRACE: Duration = Duration::from_millis(250);
+    pub(super) const GRACE: Duration = Duration::from_millis(250);
     /// Requests of others that may wait at once: about as many as there are processes in a network
     /// namespace.
     const LIMIT_FOR_OTHERS: usize = 1024;

@@ -2,17 +2,53 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use ferroce_os::poll::Interest;
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::Initiator;
 use ferroce_proto::mr::Piece;
+use ferroce_proto::time::Time;
 
 use super::{Setup, Stage, StreamHold, wishes};
 use crate::Error;
 use crate::cm::ConnParam;
 use crate::cm::service::Work;
 use crate::cm::state::Progress;
+use crate::cm::waiting::Blocked;
+
+/// A connection that an identifier wants.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    id: u64,
+    src: SocketAddr,
+    /// Whether the program has bound the port of `src`; else TCP chooses one.
+    keeps_port: bool,
+    dst: SocketAddr,
+    param: Box<ConnParam>,
+    since: Time,
+    /// Time until TCP is asked again if nobody listens.
+    pause: Duration,
+}
+
+impl Attempt {
+    const FIRST_PAUSE: Duration = Duration::from_millis(1);
+    const LAST_PAUSE: Duration = Duration::from_millis(50);
+
+    /// A socket that will connect.
+    fn socket(&self) -> std::io::Result<TcpSocket> {
+        if self.keeps_port {
+            return TcpSocket::bind(self.src, true);
+        }
+        TcpSocket::from_address(self.src)
+    }
+
+    /// Whether the peer may be on its way to `rdma_listen`. Requests over RoCEv2 wait for it at the
+    /// peer's host; a TCP port that nobody listens on answers at once.
+    fn may_be_early(&self, error: &std::io::Error, now: Time) -> bool {
+        error.raw_os_error() == Some(libc::ECONNREFUSED) && now.since(self.since) < Blocked::GRACE
+    }
+}
 
 impl Work<'_> {
     /// `rdma_connect` over TCP. The outcome is an event, as with hardware; siw connects within the
@@ -29,40 +65,46 @@ impl Work<'_> {
             .ok_or_else(|| Error::invalid("the address is not resolved"))?;
         check_private_data("rdma_connect", &param.private_data)?;
         self.host.admits_stream(dst.ip())?;
-        let socket = self.begin_connecting(key, src, dst)?;
-        let local = socket.local_addr().unwrap_or(src);
-        let stage = Stage::Connecting {
+        let bound = id.stream.is_bound();
+        let attempt = Attempt {
             id: key,
+            src,
+            keeps_port: bound,
+            dst,
             param: Box::new(param.clone()),
+            since: self.now,
+            pause: Attempt::FIRST_PAUSE,
         };
-        let number = self
-            .watch_new_setup(Setup { socket, stage }, Interest::WRITE)
-            .map_err(|e| Error::system("watching a TCP connection", &e))?;
+        let socket = self.state.id_mut(key)?.take_bound();
+        let number = self.state.iwarp.new_number();
+        socket
+            .map_or_else(|| attempt.socket(), Ok)
+            .and_then(|socket| self.dial(number, socket, attempt))
+            .map_err(|e| Error::system(&format!("TCP connection to {dst}"), &e))?;
         let id = self.state.id_mut(key)?;
-        id.src = Some({
-            let mut src = src;
-            src.set_port(local.port());
-            src
-        });
         id.stream = StreamHold::SettingUp(number);
         id.progress = Progress::Connecting;
         Ok(())
     }
 
-    /// A socket that connects: the one that the program has bound, or a new one.
-    fn begin_connecting(
-        &mut self,
-        key: u64,
-        src: SocketAddr,
-        dst: SocketAddr,
-    ) -> Result<TcpSocket, Error> {
-        let refused = |e| Error::system(&format!("TCP connection to {dst}"), &e);
-        let bound = self.state.id_mut(key)?.take_bound();
-        let socket = bound.map_or_else(|| TcpSocket::from_address(src), Ok);
-        let socket = socket.map_err(refused)?;
-        socket.send_promptly().map_err(refused)?;
-        socket.connect(dst).map_err(refused)?;
-        Ok(socket)
+    /// Begins to connect.
+    fn dial(&mut self, number: u32, socket: TcpSocket, attempt: Attempt) -> std::io::Result<()> {
+        socket.send_promptly()?;
+        socket.connect(attempt.dst)?;
+        let local = socket.local_addr()?;
+        if let Some(src) = self
+            .state
+            .id_mut(attempt.id)
+            .ok()
+            .and_then(|id| id.src.as_mut())
+        {
+            src.set_port(local.port());
+        }
+        self.host
+            .watch_setup(socket.as_raw_fd(), number, Interest::WRITE)?;
+        let stage = Stage::Connecting(attempt);
+        self.state.iwarp.put(number, Setup { socket, stage });
+        Ok(())
     }
 
     /// TCP has connected, or not.
@@ -70,14 +112,40 @@ impl Work<'_> {
         let Some(setup) = self.state.iwarp.take(number) else {
             return;
         };
-        let Stage::Connecting { id, param } = setup.stage else {
+        let Stage::Connecting(attempt) = setup.stage else {
             return;
         };
-        let asked = setup
-            .socket
-            .outcome()
-            .and_then(|()| self.ask(number, setup.socket, id, &param));
+        let id = attempt.id;
+        let asked = match setup.socket.outcome() {
+            Ok(()) => self.ask(number, setup.socket, id, &attempt.param),
+            Err(e) if attempt.may_be_early(&e, self.now) => {
+                // It has the port.
+                drop(setup.socket);
+                self.pause(number, attempt)
+            }
+            Err(e) => Err(e),
+        };
         if let Err(error) = asked {
+            self.on_tcp_failure(id, &error);
+        }
+    }
+
+    /// Nobody listens: a peer may be about to.
+    fn pause(&mut self, number: u32, attempt: Attempt) -> std::io::Result<()> {
+        let socket = attempt.socket()?;
+        let stage = Stage::Paused {
+            until: self.now + attempt.pause,
+            attempt,
+        };
+        self.state.iwarp.put(number, Setup { socket, stage });
+        Ok(())
+    }
+
+    /// Connects once more.
+    pub(super) fn dial_again(&mut self, number: u32, socket: TcpSocket, mut attempt: Attempt) {
+        attempt.pause = (2 * attempt.pause).min(Attempt::LAST_PAUSE);
+        let id = attempt.id;
+        if let Err(error) = self.dial(number, socket, attempt) {
             self.on_tcp_failure(id, &error);
         }
     }

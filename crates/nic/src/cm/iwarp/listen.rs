@@ -140,11 +140,16 @@ impl Work<'_> {
             peer,
             responder,
         };
-        let prompt = socket.send_promptly();
-        let watched =
-            prompt.and_then(|()| self.watch_new_setup(Setup { socket, stage }, Interest::READ));
-        if let Err(e) = watched {
-            tracing::warn!(target: "ferroce::cm", %peer, "a TCP connection is not watched: {e}");
+        let number = self.state.iwarp.new_number();
+        let watched = socket.send_promptly().and_then(|()| {
+            self.host
+                .watch_setup(socket.as_raw_fd(), number, Interest::READ)
+        });
+        match watched {
+            Ok(()) => self.state.iwarp.put(number, Setup { socket, stage }),
+            Err(e) => {
+                tracing::warn!(target: "ferroce::cm", %peer, "a TCP connection is not watched: {e}");
+            }
         }
     }
 

@@ -21,15 +21,15 @@ mod outcome;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
 use std::sync::{Arc, OnceLock};
 
-use ferroce_os::poll::{Event, Interest};
+use ferroce_os::poll::Event;
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::iwarp::mpa::{Initiator, Responder, Rtr, Wishes};
 use ferroce_proto::time::Time;
 
+use self::connect::Attempt;
 use super::ConnParam;
 use super::service::{CmService, Work};
 use super::state::IdState;
@@ -60,6 +60,12 @@ pub(in crate::cm) enum StreamHold {
     Running(Qpn),
 }
 
+impl StreamHold {
+    const fn is_bound(&self) -> bool {
+        matches!(self, Self::Bound(_))
+    }
+}
+
 /// A TCP socket that this service watches.
 #[derive(Debug)]
 enum Watched {
@@ -76,8 +82,10 @@ struct Setup {
 
 #[derive(Debug)]
 enum Stage {
-    /// TCP connects; then this is asked for.
-    Connecting { id: u64, param: Box<ConnParam> },
+    /// TCP connects.
+    Connecting(Attempt),
+    /// Nobody listened; TCP is asked again. The socket is not watched.
+    Paused { until: Time, attempt: Attempt },
     /// The reply is awaited, for a queue pair.
     Requested {
         id: u64,
@@ -165,7 +173,8 @@ impl Setup {
         match &self.stage {
             Stage::Requested { initiator, .. } => initiator.deadline(),
             Stage::Unasked { responder, .. } => responder.deadline(),
-            Stage::Connecting { .. } | Stage::Asked { .. } => None,
+            Stage::Paused { until, .. } => Some(*until),
+            Stage::Connecting(_) | Stage::Asked { .. } => None,
         }
     }
 
@@ -188,11 +197,12 @@ impl CmService {
         self.step(|work| match work.state.iwarp.watched.get(&number) {
             Some(Watched::Listener { .. }) => work.accept_streams(number),
             Some(Watched::Setup(setup)) => match &setup.stage {
-                Stage::Connecting { .. } => {
+                Stage::Connecting(_) => {
                     if event.writable() || event.hangup() {
                         work.on_tcp_outcome(number);
                     }
                 }
+                Stage::Paused { .. } => {}
                 _ => work.read_setup(number),
             },
             None => {}
@@ -221,7 +231,7 @@ impl Work<'_> {
         let mut room = [0; ROOM];
         let came = setup.socket.recv(&mut room);
         match &mut setup.stage {
-            Stage::Connecting { .. } => self.state.iwarp.put(number, setup),
+            Stage::Connecting(_) | Stage::Paused { .. } => self.state.iwarp.put(number, setup),
             Stage::Requested { id, initiator, qpn } => {
                 let (id, qpn) = (*id, *qpn);
                 let (used, outcome) = match came {
@@ -263,30 +273,27 @@ impl Work<'_> {
                 continue;
             };
             let now = self.now;
-            match &mut setup.stage {
-                Stage::Requested { id, initiator, qpn } => {
-                    let whose = (*id, *qpn);
+            match setup.stage {
+                Stage::Requested {
+                    id,
+                    mut initiator,
+                    qpn,
+                } => {
                     if let Some(outcome) = initiator.on_deadline(now) {
-                        self.on_reply_over_tcp(whose, setup.socket, outcome, Vec::new());
+                        self.on_reply_over_tcp((id, qpn), setup.socket, outcome, Vec::new());
                     }
                 }
-                Stage::Unasked { responder, .. } => {
+                Stage::Unasked {
+                    ref mut responder, ..
+                } => {
                     if let Some(asked) = responder.on_deadline(now) {
                         self.on_asked_over_tcp(number, setup, asked);
                     }
                 }
-                Stage::Connecting { .. } | Stage::Asked { .. } => {}
+                Stage::Paused { attempt, .. } => self.dial_again(number, setup.socket, attempt),
+                Stage::Connecting(_) | Stage::Asked { .. } => {}
             }
         }
-    }
-
-    /// Watches a connection that is being set up. Returns its number.
-    fn watch_new_setup(&mut self, setup: Setup, interest: Interest) -> std::io::Result<u32> {
-        let number = self.state.iwarp.new_number();
-        self.host
-            .watch_setup(setup.socket.as_raw_fd(), number, interest)?;
-        self.state.iwarp.put(number, setup);
-        Ok(number)
     }
 }
 

@@ -96,15 +96,71 @@ fn a_refusal_is_told_with_its_data() {
     assert!(lock(&proc.connections).is_empty());
 }
 
+/// A port that nobody listens on, and an identifier that connects to it.
+fn unanswered(proc: &Proc, channel: &Arc<EventChannel>) -> (SocketAddr, Arc<Id>) {
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = held.local_addr().unwrap();
+    drop(held);
+    let client = proc.connecting(channel, to);
+    assert!(proc.serve_streams(PATIENCE), "TCP was not refused");
+    (to, client)
+}
+
 #[test]
-fn nobody_listening_is_a_rejection() {
-    let (_net, proc) = start(Protocols::IWARP);
+fn nobody_listening_is_a_rejection_after_a_while() {
+    let (net, proc) = start(Protocols::IWARP);
+    let channel = proc.channel();
+    let (_, _client) = unanswered(&proc, &channel);
+    let mut asked_again = 0;
+    let refused = loop {
+        if let Some(event) = next(&channel) {
+            break event;
+        }
+        net.pass(Duration::from_millis(50));
+        asked_again += u32::from(proc.serve_streams(PATIENCE));
+    };
+    let kind_and_status = (refused.kind, refused.status);
+    assert_eq!(kind_and_status, (EventKind::Rejected, -libc::ECONNREFUSED));
+    assert!(asked_again >= 5, "{asked_again}");
+}
+
+#[test]
+fn a_connection_finds_a_listener_that_comes_a_moment_later() {
+    let (net, proc) = start(Protocols::IWARP);
+    let channel = proc.channel();
+    let (to, client) = unanswered(&proc, &channel);
+    let listener = TcpListener::bind(to).unwrap();
+    net.pass(Duration::from_millis(50));
+    assert!(proc.serve_streams(PATIENCE), "TCP was not asked again");
+    let (_stream, peer) = listener.accept().unwrap();
+    assert_eq!(Some(peer), client.local_addr());
+    expect_nothing(&channel);
+}
+
+#[test]
+fn a_bound_identifier_asks_again_from_its_port_and_one_that_ends_does_not() {
+    let (net, proc) = start(Protocols::IWARP);
     let channel = proc.channel();
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = held.local_addr().unwrap();
     drop(held);
-    let _client = proc.connecting(&channel, to);
-    await_event(&proc, &channel, EventKind::Rejected, -libc::ECONNREFUSED);
+    let client = proc.id(&channel);
+    client.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let bound = client.local_addr();
+    let client = proc.route_as(client, &channel, to);
+    client.connect(&param(b"hello")).unwrap();
+    assert!(proc.serve_streams(PATIENCE), "TCP was not refused");
+    let listener = TcpListener::bind(to).unwrap();
+    net.pass(Duration::from_millis(50));
+    assert!(proc.serve_streams(PATIENCE), "TCP was not asked again");
+    let (stream, peer) = listener.accept().unwrap();
+    assert_eq!(Some(peer), bound);
+    drop((stream, listener, client));
+    let (_, client) = unanswered(&proc, &channel);
+    drop(client);
+    net.pass(Duration::from_millis(500));
+    assert!(!proc.serve_streams(Duration::ZERO), "asked for nobody");
+    expect_nothing(&channel);
 }
 
 #[test]
