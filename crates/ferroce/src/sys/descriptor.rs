@@ -29,17 +29,12 @@ pub(crate) fn wait_one(fd: BorrowedFd<'_>, limit: Duration) -> Result<()> {
     // Rounded up, so that a short limit does not spin.
     let limit = limit.as_nanos().div_ceil(1_000_000);
     let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-    poll(&mut [entry(fd)], limit).map(drop)
-}
-
-/// Whether it is readable now.
-pub(super) fn is_readable(fd: BorrowedFd<'_>) -> Result<bool> {
-    poll(&mut [entry(fd)], 0)
+    poll(&mut [entry(fd)], limit)
 }
 
 /// `poll(2)`: sleeps until one of two is readable, or a signal comes.
 pub(crate) fn wait_either(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<()> {
-    poll(&mut [entry(one), entry(other)], -1).map(drop)
+    poll(&mut [entry(one), entry(other)], -1)
 }
 
 fn entry(fd: BorrowedFd<'_>) -> libc::pollfd {
@@ -50,14 +45,13 @@ fn entry(fd: BorrowedFd<'_>) -> libc::pollfd {
     }
 }
 
-/// Whether any is readable.
-fn poll(entries: &mut [libc::pollfd], milliseconds: i32) -> Result<bool> {
+fn poll(entries: &mut [libc::pollfd], milliseconds: i32) -> Result<()> {
     let count = entries.len() as libc::nfds_t;
     // SAFETY: that many entries.
     let ready = unsafe { libc::poll(entries.as_mut_ptr(), count, milliseconds) };
     match Error::last("poll") {
-        _ if ready >= 0 => Ok(ready > 0),
-        e if e.is_interrupted() => Ok(false),
+        _ if ready >= 0 => Ok(()),
+        e if e.is_interrupted() => Ok(()),
         e => Err(e),
     }
 }

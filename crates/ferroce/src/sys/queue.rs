@@ -29,6 +29,8 @@ pub(crate) struct Queue {
     sleepers: Sleepers,
     /// Whether a driver has the channel's events.
     driven: AtomicBool,
+    /// Whether reading the channel does not wait (`O_NONBLOCK`).
+    nonblocking: AtomicBool,
     /// Whether only completions that the peer marked, and failures, make events.
     solicited_only: AtomicBool,
 }
@@ -82,6 +84,7 @@ impl Queue {
             inbox: Lock::default(),
             sleepers: Sleepers::default(),
             driven: AtomicBool::new(driven),
+            nonblocking: AtomicBool::new(false),
             solicited_only: AtomicBool::new(false),
         }))
     }
@@ -169,16 +172,24 @@ impl Queue {
         if self.driven.swap(true, Ordering::AcqRel) {
             return Err(Error::Misuse("the completion queue has a driver already"));
         }
-        self.channel.set_nonblocking(true)
+        self.set_nonblocking(true)
     }
 
     /// The driver is gone.
     pub(crate) fn end_driving(&self) {
         // It can only fail for a descriptor that is not open, and this one is.
-        let _ = self.channel.set_nonblocking(false);
+        let _ = self.set_nonblocking(false);
         self.driven.store(false, Ordering::Release);
         // Threads that relied on the driver sleep by themselves now.
         self.sleepers.delivered();
+    }
+
+    /// Whether reading the channel waits. For its driver, or the thread that sleeps.
+    fn set_nonblocking(&self, nonblocking: bool) -> Result<()> {
+        if self.nonblocking.swap(nonblocking, Ordering::AcqRel) == nonblocking {
+            return Ok(());
+        }
+        self.channel.set_nonblocking(nonblocking)
     }
 
     /// `poll(2)`: sleeps until there are events, the time is over, or a signal comes.
@@ -220,6 +231,9 @@ impl Queue {
     /// Sleeps until something completes or the time is over, unless something has completed since
     /// `seen`.
     fn sleep_until(&self, deadline: Option<Instant>, seen: u64) -> Result<()> {
+        // While a queue is armed whose channel does not wait, the device makes the descriptor
+        // readable for its work, too, and needs no thread of its own to bring an event.
+        self.set_nonblocking(deadline.is_some())?;
         // What completes from here on makes an event; what completed just before does not.
         self.arm()?;
         self.deliver()?;
@@ -233,21 +247,13 @@ impl Queue {
                 if Instant::now() >= deadline {
                     return Ok(());
                 }
-                self.take_event_if_there()
+                self.sleep()
             }
         };
         match asleep {
-            Err(e) if !e.is_interrupted() => Err(e),
+            Err(e) if !e.is_interrupted() && !e.would_block() => Err(e),
             _ => Ok(()),
         }
-    }
-
-    /// One event, if there is one. Nobody else takes events while a thread sleeps.
-    fn take_event_if_there(&self) -> Result<()> {
-        if descriptor::is_readable(self.as_fd())? {
-            return self.sleep();
-        }
-        Ok(())
     }
 }
 
