@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use task::{Task, Transport};
+use task::{Task, Transport, Waiting};
 
 /// The TCP port at which the two hosts of a measurement meet.
 const PORT: u16 = 18514;
@@ -98,6 +98,10 @@ struct Options {
     /// without system calls
     #[arg(long, conflicts_with = "host")]
     shared: bool,
+    /// Let both sides sleep until something comes, in `ibv_get_cq_event` or a call of the kernel: what
+    /// is measured then is the time of one message
+    #[arg(long, conflicts_with = "transport")]
+    asleep: bool,
     /// Only what has these words in its name: "local send", "memcpy", "wire write latency"; may be
     /// repeated
     #[arg(long, value_name = "WORDS")]
@@ -125,6 +129,14 @@ impl Options {
             (self.time, self.rounds) = (10, 1);
         }
         self
+    }
+
+    fn waiting(&self) -> Waiting {
+        if self.asleep {
+            Waiting::Asleep
+        } else {
+            Waiting::Polling
+        }
     }
 
     fn time(&self) -> Duration {

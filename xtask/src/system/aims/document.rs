@@ -90,7 +90,7 @@ fn text(verdicts: &[Verdict], failed: &[String], before: &str) -> Result<String,
          Ours is measured by unmodified perftest on the drop-in libraries, by turns with what the aim is measured against. \
          The numbers are medians of the rounds, the ratio is the median of the rounds' ratios. Where a cache line decides, it is \
          measured in each round as well, and all rounds that count are of the state in which the machine was most; \
-         but of SENDs one way and in streams, by size, all rounds count.\n\n\
+         but of SENDs one way and in streams, by size, and of what sleeps, all rounds count.\n\n\
          | work | ours | measured against | theirs | ratio | least and greatest | aim | |\n|---|---|---|---|---|---|---|---|\n"
     );
     for verdict in verdicts {

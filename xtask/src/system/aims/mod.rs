@@ -4,6 +4,7 @@
 //! Nothing here is a test: how fast a machine is, nobody can promise.
 //! `cargo xtask aims --write-table` writes `docs/performance.md`.
 
+mod asleep;
 mod document;
 mod probe;
 mod rounds;
@@ -17,6 +18,7 @@ use super::{Stage, User};
 use crate::document::Mode;
 use crate::workspace::Workspace;
 use crate::{cleanup, packages, sh};
+use asleep::ASLEEP;
 use probe::Probe;
 use rounds::Round;
 use sizes::SIZES;
@@ -60,7 +62,7 @@ pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(),
     println!("load average {load} at the start");
     let mut verdicts = Vec::new();
     let mut failed = Vec::new();
-    let all = AIMS.iter().chain(SIZES);
+    let all = AIMS.iter().chain(SIZES).chain(ASLEEP);
     for aim in all.filter(|aim| aim.name().contains(filter)) {
         match measure(aim, &bin, &logs) {
             Ok(verdict) => {

@@ -29,12 +29,17 @@ pub(super) enum Probe {
         name: &'static str,
         size: &'static str,
     },
+    /// The same of what sleeps on both sides.
+    Asleep {
+        name: &'static str,
+        size: &'static str,
+    },
     /// A single TCP stream.
     Iperf3,
     /// UDP there and back.
     Sockperf,
-    /// As [`Sockperf`](Self::Sockperf).
-    Qperf,
+    /// A test of qperf: there and back.
+    Qperf(&'static str),
     /// `cmtime`: microseconds per connection, with that many.
     Connections(&'static str),
     /// `many-pairs` of the system tests: resident bytes of one of so many connected, idle queue
@@ -63,9 +68,10 @@ impl Probe {
         match self {
             Self::Perftest(words) | Self::Lossy(words, _) => words[0].to_owned(),
             Self::Bench { name, .. } => (*name).to_owned(),
+            Self::Asleep { name, .. } => format!("{name}, asleep"),
             Self::Iperf3 => "iperf3 TCP".into(),
             Self::Sockperf => "sockperf UDP".into(),
-            Self::Qperf => "qperf udp_lat".into(),
+            Self::Qperf(test) => format!("qperf {test}"),
             Self::Connections(count) => format!("cmtime -c {count}"),
             Self::Pairs(count) => format!("many-pairs {count}"),
             Self::Idle => "idle.py".into(),
@@ -84,14 +90,13 @@ impl Probe {
                     words.join(" ")
                 )
             }
-            Self::Bench { name, size } => {
-                format!(
-                    "ferroce bench --peers --only '{name}' --sizes {size} --rounds 1 --time 300"
-                )
+            Self::Bench { name, size } => format!("ferroce {}", bench_words(name, size).join(" ")),
+            Self::Asleep { name, size } => {
+                format!("ferroce {} --asleep", bench_words(name, size).join(" "))
             }
             Self::Iperf3 => "iperf3 -c SERVER -t 1 -l 65536".into(),
             Self::Sockperf => "sockperf pp -i SERVER -t 1 -m 14".into(),
-            Self::Qperf => "qperf SERVER -t 1 -m 8 udp_lat".into(),
+            Self::Qperf(test) => format!("qperf SERVER -t 1 -m 8 {test}"),
             Self::Connections(count) => format!("ferroce run -- cmtime -s SERVER -c {count}"),
             Self::Pairs(count) => {
                 format!("ferroce run -- many-pairs client verbs {count} SERVER PORT")
@@ -112,7 +117,8 @@ impl Probe {
                 repair(stage)?;
                 measured
             }
-            Self::Bench { name, size } => bench(stage, name, size, number),
+            Self::Bench { name, size } => bench(stage, &[], (name, size), number),
+            Self::Asleep { name, size } => bench(stage, &["--asleep"], (name, size), number),
             Self::Iperf3 => {
                 let client = [
                     "iperf3", "-c", server, "-J", "-t", "1", "-l", "65536", "-p", PORT_WORD,
@@ -151,9 +157,9 @@ impl Probe {
                 let line = output.lines().find(|l| l.contains("percentile 50.000"));
                 last_number(line).ok_or_else(|| unread("sockperf"))
             }
-            Self::Qperf => {
+            Self::Qperf(test) => {
                 let client = [
-                    "qperf", server, "-lp", PORT_WORD, "-uu", "-t", "1", "-m", "8", "udp_lat",
+                    "qperf", server, "-lp", PORT_WORD, "-uu", "-t", "1", "-m", "8", test,
                 ];
                 let output = bare_pair(stage, PORT, &["qperf", "-lp", PORT_WORD], &client)?;
                 let line = output.lines().find(|l| l.contains("latency"));
@@ -236,13 +242,28 @@ fn table_row(output: &str, number: Number) -> Option<f64> {
     })
 }
 
+/// What makes `ferroce bench` measure one thing, for people.
+fn bench_words(name: &str, size: &str) -> [String; 10] {
+    let name = format!("'{name}'");
+    [
+        "bench", "--peers", "--only", &name, "--sizes", size, "--rounds", "1", "--time", "300",
+    ]
+    .map(str::to_owned)
+}
+
 /// One measurement of `ferroce bench`.
-fn bench(stage: &Stage, name: &str, size: &str, number: Number) -> Result<f64, String> {
+fn bench(
+    stage: &Stage,
+    options: &[&str],
+    (name, size): (&str, &str),
+    number: Number,
+) -> Result<f64, String> {
     let ferroce = stage.built("ferroce");
     let words = [
-        &ferroce, "bench", "--peers", "--json", "--only", name, "--sizes", size, "--rounds", "1",
+        &*ferroce, "bench", "--peers", "--json", "--only", name, "--sizes", size, "--rounds", "1",
         "--time", "300",
     ];
+    let words = [&words[..], options].concat();
     let mut process = stage.bare(Side::A, &words).label("bench").start()?;
     process.succeed()?;
     let results: Value =

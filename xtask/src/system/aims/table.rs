@@ -241,7 +241,12 @@ pub(super) const AIMS: &[Aim] = &[
     stream("READ 64 KiB", 9000, READ),
     stream("SEND 64 KiB", 9000, SEND),
     ping("SEND 8 B latency", 1500, FAR_SEND_LAT, Probe::Sockperf),
-    ping("SEND 8 B latency", 1500, FAR_SEND_LAT, Probe::Qperf),
+    ping(
+        "SEND 8 B latency",
+        1500,
+        FAR_SEND_LAT,
+        Probe::Qperf("udp_lat"),
+    ),
     ping("WRITE 8 B latency", 1500, FAR_WRITE_LAT, Probe::Sockperf),
     ping("SEND 8 B latency", 9000, FAR_SEND_LAT, Probe::Sockperf),
     loss("WRITE 64 KiB, 0.1 % lost", WRITE, 1),
@@ -283,12 +288,13 @@ pub(super) const AIMS: &[Aim] = &[
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::asleep::ASLEEP;
     use super::super::sizes::SIZES;
     use super::{AIMS, Limit};
 
     #[test]
     fn names_are_unique() {
-        let all = || AIMS.iter().chain(SIZES);
+        let all = || AIMS.iter().chain(SIZES).chain(ASLEEP);
         let names: BTreeSet<String> = all().map(super::Aim::name).collect();
         assert_eq!(names.len(), all().count());
     }

@@ -31,6 +31,7 @@ const FLOORS: [&str; 7] = [
 
 pub(super) fn add(all: &mut Catalogue) {
     all.at("bench.quick", Place::Loopback, User::Root, 60, quick);
+    all.at("bench.asleep", Place::Loopback, User::Ordinary, 60, asleep);
     all.at("bench.peers", Place::Loopback, User::Ordinary, 60, peers);
     all.at(
         "bench.unreliable",
@@ -179,6 +180,29 @@ fn has_numbers(results: &Value, name: &str) -> Outcome {
         return Err(format!("{name} has no points"));
     }
     Ok(())
+}
+
+/// Both sides asleep: ours, what the kernel has, and UCX.
+fn asleep(stage: &Stage) -> Outcome {
+    let ferroce = stage.built("ferroce");
+    let words = [
+        &*ferroce, "bench", "--quick", "--json", "--asleep", "--peers",
+    ];
+    let mut bench = stage.bare(Side::A, &words).label("bench").start()?;
+    bench.succeed()?;
+    let results: Value = serde_json::from_str(&bench.output()).map_err(|e| e.to_string())?;
+    for path in ["local", "wire"] {
+        for verb in ["SEND", "WRITE_IMM", "READ", "CAS", "FETCH_ADD"] {
+            has_numbers(&results, &format!("{path} {verb} latency"))?;
+        }
+    }
+    let floors = ["eventfd", "Unix socket", "process_vm_readv"];
+    let far = ["UDP ping-pong", "TCP ping-pong"];
+    let others = ["UCX posix latency", "qperf tcp_lat latency"];
+    [&floors[..], &far, &others]
+        .concat()
+        .into_iter()
+        .try_for_each(|name| has_numbers(&results, name))
 }
 
 /// Other programs, beside one of ours: what is installed is measured, and what is not is named.

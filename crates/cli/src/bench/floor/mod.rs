@@ -1,5 +1,6 @@
 //! What the machine does without RDMA.
 
+mod asleep;
 mod cache_line;
 mod memcpy;
 mod tcp;
@@ -30,6 +31,9 @@ pub(super) fn serve(
         Floor::UdpPing => udp::echo(task, ready, finish).map(|()| None),
         Floor::UdpStream => udp::drain(task, ready, finish).map(Some),
         Floor::TcpStream => tcp::drain(task, ready, finish).map(|()| None),
+        Floor::Eventfd => asleep::answer_counters(ready, finish).map(|()| None),
+        Floor::UnixSocket => asleep::answer_unix(task, ready, finish).map(|()| None),
+        Floor::TcpPing => asleep::answer_tcp(task, ready, finish).map(|()| None),
     }
 }
 
@@ -42,6 +46,9 @@ pub(super) fn run(task: &Task, which: Floor, meeting: Meeting) -> Outcome<Measur
         Floor::UdpPing => udp::ping(task, meeting.address()?),
         Floor::UdpStream => udp::flood(task, meeting.address()?),
         Floor::TcpStream => tcp::fill(task, meeting.address()?),
+        Floor::Eventfd => asleep::ping_counters(task, meeting),
+        Floor::UnixSocket => asleep::ping_unix(task, meeting),
+        Floor::TcpPing => asleep::ping_tcp(task, meeting.address()?),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Bare UDP: a ping-pong, and a stream with the kernel's segmentation offload.
+//! Bare UDP: a ping-pong, polling or asleep, and a stream with the kernel's segmentation offload.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -9,7 +9,7 @@ use nix::sys::socket::sockopt::{RcvBuf, UdpGroSegment, UdpGsoSegment};
 
 use crate::bench::measured::{Measured, Times, stream};
 use crate::bench::pattern::WORD;
-use crate::bench::task::Task;
+use crate::bench::task::{Task, Waiting};
 use crate::bench::worker::{Finish, Meeting};
 use crate::connection::Outcome;
 
@@ -34,30 +34,40 @@ fn text(error: std::io::Error) -> String {
     format!("UDP: {error}")
 }
 
-fn socket(address: SocketAddr) -> Outcome<UdpSocket> {
+/// A socket that does not wait, or for a moment where the sides of a task sleep.
+fn socket(address: SocketAddr, waiting: Waiting) -> Outcome<UdpSocket> {
     let socket = UdpSocket::bind(address).map_err(text)?;
-    socket.set_nonblocking(true).map_err(text)?;
+    match waiting {
+        Waiting::Polling => socket.set_nonblocking(true),
+        Waiting::Asleep => socket.set_read_timeout(Some(GLANCE)),
+    }
+    .map_err(text)?;
     Ok(socket)
 }
 
-fn connected(to: SocketAddr) -> Outcome<UdpSocket> {
+fn connected(to: SocketAddr, waiting: Waiting) -> Outcome<UdpSocket> {
     let any: SocketAddr = if to.is_ipv4() {
         ([0; 4], 0).into()
     } else {
         ([0_u16; 8], 0).into()
     };
-    let socket = socket(any)?;
+    let socket = socket(any, waiting)?;
     socket.connect(to).map_err(text)?;
     Ok(socket)
 }
 
-/// Sends or receives, polling; `None` if `over` says so first.
+/// Sends or receives, until it is done; `None` if `over` says so first.
 fn poll<T>(
+    waiting: Waiting,
     mut once: impl FnMut() -> std::io::Result<T>,
     mut over: impl FnMut() -> bool,
 ) -> Outcome<Option<T>> {
+    let polls = match waiting {
+        Waiting::Polling => POLLS,
+        Waiting::Asleep => 1,
+    };
     loop {
-        for _ in 0..POLLS {
+        for _ in 0..polls {
             match once() {
                 Ok(done) => return Ok(Some(done)),
                 Err(e) if e.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
@@ -72,7 +82,7 @@ fn poll<T>(
 
 /// Sends datagrams and waits for each to come back.
 pub(super) fn ping(task: &Task, to: SocketAddr) -> Outcome<Measured> {
-    let socket = connected(to)?;
+    let socket = connected(to, task.waiting)?;
     let (mut out, mut back) = (vec![0x5a; task.size], vec![0; task.size]);
     let mut times = Times::new()?;
     let begun = Instant::now();
@@ -80,7 +90,7 @@ pub(super) fn ping(task: &Task, to: SocketAddr) -> Outcome<Measured> {
     while before - begun < task.warm_up() + task.time {
         number += 1;
         out[..WORD].copy_from_slice(&number.to_ne_bytes());
-        exchange(&socket, &out, &mut back)?;
+        exchange(&socket, task.waiting, &out, &mut back)?;
         let now = Instant::now();
         if now - begun > task.warm_up() {
             times.add(now - before);
@@ -95,11 +105,12 @@ pub(super) fn ping(task: &Task, to: SocketAddr) -> Outcome<Measured> {
 }
 
 /// Until the answer to this very datagram is there.
-fn exchange(socket: &UdpSocket, out: &[u8], back: &mut [u8]) -> Outcome {
+fn exchange(socket: &UdpSocket, waiting: Waiting, out: &[u8], back: &mut [u8]) -> Outcome {
     loop {
-        poll(|| socket.send(out), || false)?;
+        poll(waiting, || socket.send(out), || false)?;
         let sent = Instant::now();
-        while poll(|| socket.recv(back), || sent.elapsed() > LOST)?.is_some() {
+        let over = || sent.elapsed() > LOST;
+        while poll(waiting, || socket.recv(back), over)?.is_some() {
             if back == out {
                 return Ok(());
             }
@@ -109,13 +120,13 @@ fn exchange(socket: &UdpSocket, out: &[u8], back: &mut [u8]) -> Outcome {
 
 /// Sends each datagram back.
 pub(super) fn echo(task: &Task, ready: &mut dyn FnMut(Meeting), finish: &Finish) -> Outcome {
-    let socket = socket((task.address, 0).into())?;
+    let waiting = task.waiting;
+    let socket = socket((task.address, 0).into(), waiting)?;
     ready(meeting(&socket)?);
     let mut bytes = vec![0; task.size];
-    while let Some((count, from)) =
-        poll(|| socket.recv_from(&mut bytes), || finish.asked().is_some())?
-    {
-        poll(|| socket.send_to(&bytes[..count], from), || false)?;
+    let over = || finish.asked().is_some();
+    while let Some((count, from)) = poll(waiting, || socket.recv_from(&mut bytes), over)? {
+        poll(waiting, || socket.send_to(&bytes[..count], from), || false)?;
     }
     Ok(())
 }
@@ -136,7 +147,7 @@ fn segments(task: &Task) -> (usize, usize) {
 
 /// Sends as fast as it goes. What arrived counts, so the receiver tells the result.
 pub(super) fn flood(task: &Task, to: SocketAddr) -> Outcome<Measured> {
-    let socket = connected(to)?;
+    let socket = connected(to, Waiting::Polling)?;
     let (segment, count) = segments(task);
     let option = i32::try_from(segment).map_err(|e| e.to_string())?;
     setsockopt(&socket, UdpGsoSegment, &option).map_err(|e| format!("UDP_SEGMENT: {e}"))?;
@@ -150,7 +161,7 @@ pub(super) fn flood(task: &Task, to: SocketAddr) -> Outcome<Measured> {
     let begun = Instant::now();
     let mut calls = 0;
     while begun.elapsed() < task.warm_up() + task.time {
-        poll(|| socket.send(&all), || false)?;
+        poll(Waiting::Polling, || socket.send(&all), || false)?;
         calls += 1;
     }
     Ok(stream(all.len(), calls, begun.elapsed(), calls))
@@ -162,11 +173,9 @@ pub(super) fn drain(
     ready: &mut dyn FnMut(Meeting),
     finish: &Finish,
 ) -> Outcome<Measured> {
-    let socket = socket((task.address, 0).into())?;
     // It sleeps until something comes: a receiver that polls would take the processor from the
     // sender where there are few.
-    socket.set_nonblocking(false).map_err(text)?;
-    socket.set_read_timeout(Some(GLANCE)).map_err(text)?;
+    let socket = socket((task.address, 0).into(), Waiting::Asleep)?;
     setsockopt(&socket, UdpGroSegment, &true).map_err(|e| format!("UDP_GRO: {e}"))?;
     setsockopt(&socket, RcvBuf, &BUFFER).map_err(|e| format!("SO_RCVBUF: {e}"))?;
     ready(meeting(&socket)?);

@@ -28,9 +28,11 @@ pub(super) fn lead(options: &Options) -> Outcome {
         (true, None) => &[Path::Local, Path::Wire],
         (false, _) => &[Path::Wire],
     };
-    let mut series = plan::series(paths, &options.transport, same_host);
+    let waiting = options.waiting();
+    let mut series = plan::series(paths, &options.transport, waiting, same_host);
     if options.peers {
-        series.extend(peer::ALL.map(Series::Peer));
+        let peers = peer::ALL.into_iter().filter(|peer| peer.waits(waiting));
+        series.extend(peers.map(Series::Peer));
     }
     series.retain(|&series| plan::chosen(series, &options.only));
     if series.is_empty() {
@@ -62,6 +64,7 @@ pub(super) fn lead(options: &Options) -> Outcome {
                 address,
                 seed,
                 shared: options.shared,
+                waiting,
             };
             results.add(series, size, crew.measure(task));
         }

@@ -1,18 +1,25 @@
 //! Which measurements are made, and in which order.
 
-use crate::bench::task::{Floor, Kind, Path, Series, Transport, Verb};
+use crate::bench::task::{Floor, Path, Series, Transport, Verb, Waiting};
 
 /// All series of some paths, each path's floors before what is held against them.
-pub(super) fn series(paths: &[Path], transports: &[Transport], same_host: bool) -> Vec<Series> {
+pub(super) fn series(
+    paths: &[Path],
+    transports: &[Transport],
+    waiting: Waiting,
+    same_host: bool,
+) -> Vec<Series> {
     let mut all = Vec::new();
     for &path in paths {
-        let floors = Floor::ALL.into_iter().filter(|floor| floor.path() == path);
+        let floors = Floor::ALL.into_iter();
+        let floors = floors.filter(|floor| floor.path() == path && floor.waits(waiting));
         all.extend(floors.map(Series::Floor));
-        for kind in [Kind::Latency, Kind::Stream] {
+        for &kind in waiting.kinds() {
             for transport in [Transport::Rc, Transport::Uc, Transport::Ud] {
                 let wanted = transports.contains(&transport);
                 let verbs = Verb::ALL.into_iter();
-                let verbs = verbs.filter(|&verb| wanted && transport.has(verb));
+                let has = |verb| transport.has(verb) && waiting.has(verb);
+                let verbs = verbs.filter(|&verb| wanted && has(verb));
                 all.extend(verbs.map(|verb| Series::Verbs(path, transport, verb, kind)));
             }
         }
@@ -51,11 +58,13 @@ pub(super) fn round(series: &[Series], sizes: &[usize], datagram: usize) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::{chosen, round, series};
-    use crate::bench::task::{Floor, Path, Series, Transport};
+    use crate::bench::task::{Floor, Path, Series, Transport, Waiting};
+
+    const BOTH: [Path; 2] = [Path::Local, Path::Wire];
 
     #[test]
     fn a_round_has_everything_once() {
-        let all = series(&[Path::Local, Path::Wire], &[Transport::Rc], true);
+        let all = series(&BOTH, &[Transport::Rc], Waiting::Polling, true);
         assert_eq!(all.len(), 7 + 2 * 12);
         let steps = round(&all, &[8, 64], 64);
         let mut unique = steps.clone();
@@ -69,7 +78,7 @@ mod tests {
     #[test]
     fn each_transport_has_its_operations_and_sizes() {
         let transports = [Transport::Uc, Transport::Ud];
-        let all = series(&[Path::Wire], &transports, false);
+        let all = series(&[Path::Wire], &transports, Waiting::Polling, false);
         assert_eq!(all.len(), 3 + 2 * (3 + 1));
         let ud: Vec<_> = round(&all, &[8, 1024, 2048], 1024)
             .into_iter()
@@ -79,8 +88,16 @@ mod tests {
     }
 
     #[test]
+    fn who_sleeps_has_one_message_under_way() {
+        let all = series(&BOTH, &[Transport::Rc], Waiting::Asleep, true);
+        assert_eq!(all.len(), 5 + 2 * 5, "{all:?}");
+        let is_stream = |series: &Series| series.to_string().ends_with("stream");
+        assert!(!all.iter().any(is_stream));
+    }
+
+    #[test]
     fn words_choose() {
-        let all = series(&[Path::Local, Path::Wire], &[Transport::Rc], true);
+        let all = series(&BOTH, &[Transport::Rc], Waiting::Polling, true);
         let count = |only: &[&str]| {
             let only: Vec<String> = only.iter().map(|&o| o.to_owned()).collect();
             all.iter().filter(|&&s| chosen(s, &only)).count()

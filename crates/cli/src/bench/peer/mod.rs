@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::measured::Measured;
-use super::task::{Kind, Path, Task};
+use super::task::{Kind, Path, Task, Waiting};
 use crate::connection::Outcome;
 use run::Session;
 
@@ -50,6 +50,8 @@ pub(crate) enum Peer {
     QperfTcp,
     /// qperf, UDP there and back.
     QperfUdp,
+    /// qperf, TCP there and back.
+    QperfTcpPing,
     /// sockperf, UDP there and back.
     Sockperf,
     /// libfabric's `fi_pingpong` over its TCP provider.
@@ -57,7 +59,7 @@ pub(crate) enum Peer {
 }
 
 /// All of them.
-pub(crate) const ALL: [Peer; 13] = [
+pub(crate) const ALL: [Peer; 14] = [
     Peer::Ucx(Transport::Posix, Kind::Latency),
     Peer::Ucx(Transport::Sysv, Kind::Latency),
     Peer::Ucx(Transport::Cma, Kind::Latency),
@@ -69,6 +71,7 @@ pub(crate) const ALL: [Peer; 13] = [
     Peer::Iperf3,
     Peer::QperfTcp,
     Peer::QperfUdp,
+    Peer::QperfTcpPing,
     Peer::Sockperf,
     Peer::FiPingpong,
 ];
@@ -89,6 +92,7 @@ impl Peer {
             Self::Iperf3 => "iperf3 TCP",
             Self::QperfTcp => "qperf tcp_bw",
             Self::QperfUdp => "qperf udp_lat",
+            Self::QperfTcpPing => "qperf tcp_lat",
             Self::Sockperf => "sockperf UDP",
             Self::FiPingpong => "fi_pingpong tcp",
         }
@@ -99,7 +103,18 @@ impl Peer {
         match self {
             Self::Ucx(_, kind) => kind,
             Self::Iperf3 | Self::QperfTcp => Kind::Stream,
-            Self::QperfUdp | Self::Sockperf | Self::FiPingpong => Kind::Latency,
+            Self::QperfUdp | Self::QperfTcpPing | Self::Sockperf | Self::FiPingpong => {
+                Kind::Latency
+            }
+        }
+    }
+
+    /// Whether its sides can wait so. Those of qperf and sockperf sleep, whatever ours do.
+    pub(crate) fn waits(self, waiting: Waiting) -> bool {
+        match self {
+            Self::QperfTcpPing => waiting == Waiting::Asleep,
+            Self::Ucx(_, Kind::Latency) | Self::QperfUdp | Self::Sockperf => true,
+            _ => waiting == Waiting::Polling,
         }
     }
 
@@ -125,7 +140,7 @@ impl Peer {
         match self {
             Self::Ucx(..) => ("ucx_perftest", "ucx-utils"),
             Self::Iperf3 => ("iperf3", "iperf3"),
-            Self::QperfTcp | Self::QperfUdp => ("qperf", "qperf"),
+            Self::QperfTcp | Self::QperfUdp | Self::QperfTcpPing => ("qperf", "qperf"),
             Self::Sockperf => ("sockperf", "sockperf"),
             Self::FiPingpong => ("fi_pingpong", "libfabric-bin"),
         }
@@ -156,8 +171,14 @@ impl Peer {
                 };
                 let (count, warm_up) = (self.count(task), self.count(task) / 5);
                 let session = session.env("UCX_TLS", transport.value());
-                session.serve(&["-p", port])?;
-                let client = [&address, "-p", port, "-f", "-t", test, "-s", &size];
+                let mode = match task.waiting {
+                    Waiting::Polling => "poll",
+                    Waiting::Asleep => "sleep",
+                };
+                session.serve(&["-p", port, "-E", mode])?;
+                let client = [
+                    &address, "-p", port, "-f", "-t", test, "-s", &size, "-E", mode,
+                ];
                 let counts = ["-n", &count.to_string(), "-w", &warm_up.to_string()];
                 read::ucx(&session.run(&[&client[..], &counts].concat())?, kind)
             }
@@ -167,11 +188,11 @@ impl Peer {
                     &session.run(&["-c", &address, "-p", port, "-J", "-l", &size, "-t", SECOND])?,
                 )
             }
-            Self::QperfTcp | Self::QperfUdp => {
-                let test = if self == Self::QperfTcp {
-                    "tcp_bw"
-                } else {
-                    "udp_lat"
+            Self::QperfTcp | Self::QperfUdp | Self::QperfTcpPing => {
+                let test = match self {
+                    Self::QperfTcp => "tcp_bw",
+                    Self::QperfUdp => "udp_lat",
+                    _ => "tcp_lat",
                 };
                 session.serve(&["-lp", port])?;
                 let client = [&address, "-lp", port, "-t", SECOND, "-m", &size, test];
@@ -201,6 +222,7 @@ impl Peer {
     /// programs count, they do not look at the clock.
     fn count(self, task: &Task) -> u64 {
         let one = match self.kind() {
+            Kind::Latency if task.waiting == Waiting::Asleep => Duration::from_micros(25),
             // More than it takes on an idle machine: on a busy one it takes much more.
             Kind::Latency if self.path() == Path::Local => Duration::from_micros(3),
             Kind::Latency => Duration::from_micros(15),

@@ -26,6 +26,7 @@ pub(super) fn document(results: &Results) -> Value {
         "load_average": results.load.map(|load| load.average),
         "rounds": results.count,
         "milliseconds": results.time,
+        "waiting": results.waiting,
         "units": {"latency": "µs", "bandwidth": "bytes/s", "rate": "operations/s", "size": "bytes"},
         "series": series,
         "left_out": left_out,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::bench::Options;
 use crate::bench::load::Load;
 use crate::bench::measured::{Measured, median, medians};
-use crate::bench::task::{Floor, Kind, Path, Series};
+use crate::bench::task::{Floor, Kind, Path, Series, Waiting};
 use crate::connection::Outcome;
 
 /// All that was measured, round by round.
@@ -17,6 +17,8 @@ pub(crate) struct Results {
     pub(super) time: u64,
     /// How often everything was measured.
     pub(super) count: u32,
+    /// What both sides did until something came.
+    pub(super) waiting: Waiting,
     /// The machine before the first of them.
     pub(super) load: Option<Load>,
 }
@@ -40,6 +42,7 @@ impl Results {
             left_out: BTreeMap::new(),
             time: options.time,
             count: options.rounds,
+            waiting: options.waiting(),
             load: Load::now(),
         }
     }
@@ -88,7 +91,8 @@ impl Results {
     pub(super) fn series(&self, path: Path, kind: Kind) -> Vec<Series> {
         let mut all: Vec<Series> = self.rounds.keys().map(|(series, _)| *series).collect();
         all.dedup();
-        all.retain(|series| series.path() == path && series.has(kind));
+        let is_due = self.waiting.kinds().contains(&kind);
+        all.retain(|series| is_due && series.path() == path && series.has(kind));
         all.sort_by_key(|series| match series {
             Series::Floor(_) => 0,
             Series::Peer(_) => 1,
@@ -121,7 +125,7 @@ impl Results {
         let Series::Verbs(.., kind) = series else {
             return None;
         };
-        let (floor, at, times) = series.floor(size)?;
+        let (floor, at, times) = series.floor(size, self.waiting)?;
         let ours = self.rounds.get(&(series, size))?;
         let theirs = self.rounds.get(&(Series::Floor(floor), at))?;
         let number = |measured: &Measured| number(measured, kind);

@@ -5,7 +5,7 @@ use std::io::Write;
 use super::bytes;
 use super::results::{Compared, Results};
 use crate::bench::measured::{Lost, Measured, Spread};
-use crate::bench::task::{Kind, Path, Series};
+use crate::bench::task::{Kind, Path, Series, Waiting};
 
 /// Prints everything.
 pub(super) fn print(results: &Results) {
@@ -17,8 +17,13 @@ pub(super) fn print(results: &Results) {
 fn write(results: &Results, out: &mut impl Write) -> std::io::Result<()> {
     writeln!(
         out,
-        "Medians of {} rounds of {} ms each, by turns; all bytes verified.",
-        results.count, results.time
+        "Medians of {} rounds of {} ms each, by turns{}; all bytes verified.",
+        results.count,
+        results.time,
+        match results.waiting {
+            Waiting::Polling => "",
+            Waiting::Asleep => ", both sides asleep until something comes",
+        }
     )?;
     if let Some(load) = results.load {
         writeln!(out, "{load}")?;

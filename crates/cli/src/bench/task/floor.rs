@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Kind, Path};
+use super::{Kind, Path, Waiting};
 
 /// What the machine does without RDMA: nothing built on it can be quicker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -16,17 +16,23 @@ pub(crate) enum Floor {
     VmRead,
     /// A cache line between two processors and back.
     CacheLine,
-    /// Bare UDP, there and back, both sides polling.
+    /// Bare UDP, there and back, both sides polling or both in `recv`.
     UdpPing,
     /// Bare UDP with segmentation offload; what the receiver got.
     UdpStream,
     /// A single TCP stream.
     TcpStream,
+    /// An eventfd there and one back, both sides in `epoll_wait`.
+    Eventfd,
+    /// A Unix socket, there and back, both sides in `read`.
+    UnixSocket,
+    /// A TCP connection, there and back, both sides in `read`.
+    TcpPing,
 }
 
 impl Floor {
     /// All of them.
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Memcpy,
         Self::VmWrite,
         Self::VmRead,
@@ -34,6 +40,9 @@ impl Floor {
         Self::UdpPing,
         Self::UdpStream,
         Self::TcpStream,
+        Self::Eventfd,
+        Self::UnixSocket,
+        Self::TcpPing,
     ];
     /// Bytes of the longest datagram that is sent whole.
     const DATAGRAM: usize = 32768;
@@ -48,6 +57,9 @@ impl Floor {
             Self::UdpPing => "UDP ping-pong",
             Self::UdpStream => "UDP stream",
             Self::TcpStream => "TCP stream",
+            Self::Eventfd => "eventfd",
+            Self::UnixSocket => "Unix socket",
+            Self::TcpPing => "TCP ping-pong",
         }
     }
 
@@ -55,23 +67,39 @@ impl Floor {
     pub(crate) fn has(self, kind: Kind) -> bool {
         match self {
             Self::Memcpy | Self::VmWrite | Self::VmRead => true,
-            Self::CacheLine | Self::UdpPing => kind == Kind::Latency,
+            Self::CacheLine | Self::UdpPing | Self::Eventfd | Self::UnixSocket | Self::TcpPing => {
+                kind == Kind::Latency
+            }
             Self::UdpStream | Self::TcpStream => kind == Kind::Stream,
+        }
+    }
+
+    /// Whether it is measured with sides that wait so.
+    pub(crate) fn waits(self, waiting: Waiting) -> bool {
+        match self {
+            Self::VmRead | Self::UdpPing => true,
+            Self::Eventfd | Self::UnixSocket | Self::TcpPing => waiting == Waiting::Asleep,
+            _ => waiting == Waiting::Polling,
         }
     }
 
     /// The path that it is under.
     pub(crate) fn path(self) -> Path {
         match self {
-            Self::Memcpy | Self::VmWrite | Self::VmRead | Self::CacheLine => Path::Local,
-            Self::UdpPing | Self::UdpStream | Self::TcpStream => Path::Wire,
+            Self::Memcpy
+            | Self::VmWrite
+            | Self::VmRead
+            | Self::CacheLine
+            | Self::Eventfd
+            | Self::UnixSocket => Path::Local,
+            Self::UdpPing | Self::UdpStream | Self::TcpStream | Self::TcpPing => Path::Wire,
         }
     }
 
     /// Whether it is measured with that many bytes.
     pub(crate) fn takes(self, size: usize) -> bool {
         match self {
-            Self::CacheLine => size == 8,
+            Self::CacheLine | Self::Eventfd => size == 8,
             Self::UdpPing => size <= Self::DATAGRAM,
             _ => true,
         }

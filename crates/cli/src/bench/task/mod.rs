@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::floor::Floor;
-pub(crate) use self::operation::{Kind, Path, Transport, Verb};
+pub(crate) use self::operation::{Kind, Path, Transport, Verb, Waiting};
 use super::peer::Peer;
 
 /// A line of the tables, and a curve.
@@ -88,11 +88,13 @@ impl Series {
 
     /// What it is held against at a size: the floor, the size at which that is measured, and how
     /// often it is done for one of ours.
-    pub(crate) fn floor(self, size: usize) -> Option<(Floor, usize, f64)> {
+    pub(crate) fn floor(self, size: usize, waiting: Waiting) -> Option<(Floor, usize, f64)> {
         let Self::Verbs(path, _, verb, kind) = self else {
             return None;
         };
         let floor = match (path, kind) {
+            (Path::Wire | Path::Keyed, _) if waiting == Waiting::Asleep => Floor::TcpPing,
+            (Path::Local, _) if waiting == Waiting::Asleep && verb != Verb::Read => Floor::Eventfd,
             (Path::Wire | Path::Keyed, Kind::Latency) => Floor::UdpPing,
             (Path::Wire | Path::Keyed, Kind::Stream) => Floor::TcpStream,
             (Path::Local, Kind::Latency) if verb.is_atomic() => Floor::CacheLine,
@@ -103,9 +105,11 @@ impl Series {
             (Path::Local, _) if verb == Verb::Read => Floor::VmRead,
             (Path::Local, _) => Floor::VmWrite,
         };
-        // An answer from another host travels as far as the question.
-        let both_ways = floor == Floor::UdpPing && !verb.is_one_way();
-        let measured_at = if floor == Floor::CacheLine { 8 } else { size };
+        // An answer from another process travels as far as the question.
+        let is_one_way = matches!(floor, Floor::UdpPing | Floor::TcpPing | Floor::Eventfd);
+        let both_ways = is_one_way && !verb.is_one_way();
+        let is_word = matches!(floor, Floor::CacheLine | Floor::Eventfd);
+        let measured_at = if is_word { 8 } else { size };
         floor
             .takes(measured_at)
             .then_some((floor, measured_at, if both_ways { 2.0 } else { 1.0 }))
@@ -130,6 +134,9 @@ pub(crate) struct Task {
     pub(crate) seed: u64,
     /// The memory that operations go to is shared: processes of this host map it.
     pub(crate) shared: bool,
+    /// What both sides do until something comes.
+    #[serde(default)]
+    pub(crate) waiting: Waiting,
 }
 
 impl Task {
@@ -157,14 +164,15 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use super::{Floor, Kind, Path, Series, Transport, Verb};
+    use super::{Floor, Kind, Path, Series, Transport, Verb, Waiting};
 
     #[test]
     fn floors_are_of_the_same_path_and_kind() {
         for path in [Path::Local, Path::Wire] {
             for verb in Verb::ALL {
                 for kind in [Kind::Latency, Kind::Stream] {
-                    let floor = Series::Verbs(path, Transport::Rc, verb, kind).floor(8);
+                    let series = Series::Verbs(path, Transport::Rc, verb, kind);
+                    let floor = series.floor(8, Waiting::Polling);
                     if path == Path::Local && kind == Kind::Stream && verb.is_atomic() {
                         assert_eq!(floor, None, "nothing comes near it");
                         continue;
@@ -174,10 +182,30 @@ mod tests {
                 }
             }
         }
-        assert_eq!(Series::Floor(Floor::Memcpy).floor(8), None);
+        let polling = Waiting::Polling;
+        assert_eq!(Series::Floor(Floor::Memcpy).floor(8, polling), None);
         let ping = Series::Verbs(Path::Wire, Transport::Rc, Verb::Read, Kind::Latency);
-        assert_eq!(ping.floor(8), Some((Floor::UdpPing, 8, 2.0)));
-        assert_eq!(ping.floor(1 << 20), None, "no datagram is as long");
+        assert_eq!(ping.floor(8, polling), Some((Floor::UdpPing, 8, 2.0)));
+        let long = ping.floor(1 << 20, polling);
+        assert_eq!(long, None, "no datagram is as long");
+    }
+
+    #[test]
+    fn who_sleeps_is_held_against_who_sleeps() {
+        for path in [Path::Local, Path::Wire] {
+            let verbs = Verb::ALL.into_iter();
+            for verb in verbs.filter(|&verb| Waiting::Asleep.has(verb)) {
+                let series = Series::Verbs(path, Transport::Rc, verb, Kind::Latency);
+                let (floor, ..) = series.floor(8, Waiting::Asleep).unwrap();
+                assert!(
+                    floor.waits(Waiting::Asleep) && floor.path() == path,
+                    "{floor:?}"
+                );
+            }
+        }
+        let send = Series::Verbs(Path::Local, Transport::Rc, Verb::Send, Kind::Latency);
+        let floor = send.floor(4096, Waiting::Asleep);
+        assert_eq!(floor, Some((Floor::Eventfd, 8, 1.0)));
     }
 
     #[test]

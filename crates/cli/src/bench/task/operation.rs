@@ -151,3 +151,29 @@ impl Kind {
         }
     }
 }
+
+/// What both sides do until something comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Waiting {
+    /// They poll.
+    #[default]
+    Polling,
+    /// They sleep: in `ibv_get_cq_event` or a call of the kernel.
+    Asleep,
+}
+
+impl Waiting {
+    /// What is measured: sleepers have one message under way.
+    pub(crate) fn kinds(self) -> &'static [Kind] {
+        match self {
+            Self::Polling => &[Kind::Latency, Kind::Stream],
+            Self::Asleep => &[Kind::Latency],
+        }
+    }
+
+    /// Whether an operation is measured: nobody is woken by a WRITE.
+    pub(crate) fn has(self, verb: Verb) -> bool {
+        self == Self::Polling || verb != Verb::Write
+    }
+}

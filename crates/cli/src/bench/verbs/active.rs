@@ -7,7 +7,7 @@ use super::end::End;
 use super::unreliable;
 use crate::bench::measured::{Measured, Times, stream};
 use crate::bench::task::{Kind, Task, Verb};
-use crate::connection::{Outcome, text};
+use crate::connection::Outcome;
 
 /// The passive side does not answer any more.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -60,7 +60,7 @@ fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
 /// A message there, and a message back.
 fn bounce_message(end: &End, verb: Verb, number: u64) -> Outcome {
     end.post(verb, number)?;
-    end.take(number, end.received.spin().map_err(text)?)?;
+    end.take(number, end.arrival()?)?;
     end.complete(verb, number)
 }
 

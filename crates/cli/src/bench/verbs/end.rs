@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ferroce::{
-    Access, CompletionQueue, ConnectionParameters, Context, EventChannel, EventKind, GRH_BYTES, Id,
-    MemoryRegion, Operation, ProtectionDomain, QueuePairCapacities, RemoteRegion, SharedMemory,
+    Access, Completion, CompletionQueue, ConnectionParameters, Context, EventChannel, EventKind,
+    GRH_BYTES, Id, MemoryRegion, Operation, ProtectionDomain, QueuePairCapacities, RemoteRegion,
+    SharedMemory,
 };
 
 use super::link::{Link, Queues};
 
 use crate::bench::pattern::{Slots, WORD};
-use crate::bench::task::{Task, Transport, Verb};
+use crate::bench::task::{Task, Transport, Verb, Waiting};
 use crate::connection::{Outcome, context, done, event, text};
 
 /// Time to find the device and the way.
@@ -52,6 +53,8 @@ pub(super) struct End {
     pub(super) receiver: Slots,
     /// The peer's memory of that kind.
     pub(super) peer: RemoteRegion,
+    /// What is done until something completes.
+    pub(super) waiting: Waiting,
 }
 
 impl End {
@@ -111,6 +114,7 @@ impl End {
             far,
             receiver,
             peer: NOWHERE,
+            waiting: task.waiting,
         };
         end.sender.fill(&end.near)?;
         for slot in 0..end.receiver.count as u64 {
@@ -223,9 +227,23 @@ impl End {
         self.link.post_send(number, operation, bytes.map_err(text)?)
     }
 
-    /// Waits, polling, for the completion of operation `number`, and looks at what it brought.
+    /// Waits for the next completion of a queue.
+    fn next(&self, queue: &CompletionQueue) -> Outcome<Completion> {
+        match self.waiting {
+            Waiting::Polling => queue.spin(),
+            Waiting::Asleep => queue.wait(),
+        }
+        .map_err(text)
+    }
+
+    /// Waits for the next message.
+    pub(super) fn arrival(&self) -> Outcome<Completion> {
+        self.next(&self.received)
+    }
+
+    /// Waits for the completion of operation `number`, and looks at what it brought.
     pub(super) fn complete(&self, verb: Verb, number: u64) -> Outcome {
-        let completion = self.sent.spin().map_err(text)?;
+        let completion = self.next(&self.sent)?;
         if completion.tag != number {
             return Err(format!(
                 "operation {} completed where {number} was due",
@@ -253,7 +271,7 @@ impl End {
 
     /// Looks at the message whose receive has completed as number `number`, and posts its slot
     /// again.
-    pub(super) fn take(&self, number: u64, completion: ferroce::Completion) -> Outcome {
+    pub(super) fn take(&self, number: u64, completion: Completion) -> Outcome {
         let arrived = done(completion)?;
         if arrived.bytes as usize != self.receiver.size {
             return Err(format!("message {number} has {} bytes", arrived.bytes));
@@ -264,7 +282,7 @@ impl End {
 
     /// Looks at a message where others before it may have got lost, posts its slot again, and gives
     /// its number.
-    pub(super) fn take_any(&self, completion: ferroce::Completion) -> Outcome<u64> {
+    pub(super) fn take_any(&self, completion: Completion) -> Outcome<u64> {
         let slot = completion.tag;
         let arrived = done(completion)?;
         let header = self.headers.as_ref().map_or(0, |_| GRH_BYTES);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::end::End;
 use super::unreliable;
 use crate::bench::pattern::Slots;
-use crate::bench::task::{Kind, Task, Verb};
+use crate::bench::task::{Kind, Task, Verb, Waiting};
 use crate::bench::worker::{Finish, Served};
 use crate::connection::{Outcome, text};
 
@@ -14,6 +14,8 @@ use crate::connection::{Outcome, text};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Polls that find nothing between two looks at whether it is over.
 const POLLS: u32 = 64;
+/// The same for who sleeps.
+const GLANCE: Duration = Duration::from_millis(5);
 
 /// Serves one measurement to its end.
 pub(in crate::bench) fn serve(
@@ -88,15 +90,12 @@ fn receive(end: &End, finish: &Finish) -> Outcome<u64> {
     Ok(next)
 }
 
-/// The next arrival, polling; `None` when as many have come as the active side has sent.
+/// The next arrival; `None` when as many have come as the active side has sent.
 fn arrival(end: &End, finish: &Finish, next: u64) -> Outcome<Option<ferroce::Completion>> {
     let mut over = None;
     loop {
-        for _ in 0..POLLS {
-            if let Some(completion) = end.received.poll().map_err(text)? {
-                return Ok(Some(completion));
-            }
-            std::hint::spin_loop();
+        if let Some(completion) = look(end)? {
+            return Ok(Some(completion));
         }
         if finish.asked().is_some_and(|due| due <= next) {
             return Ok(None);
@@ -105,6 +104,20 @@ fn arrival(end: &End, finish: &Finish, next: u64) -> Outcome<Option<ferroce::Com
             return Err(format!("message {next} has completed and not arrived"));
         }
     }
+}
+
+/// An arrival, if one comes within a moment.
+fn look(end: &End) -> Outcome<Option<ferroce::Completion>> {
+    if end.waiting == Waiting::Asleep {
+        return end.received.wait_timeout(GLANCE).map_err(text);
+    }
+    for _ in 0..POLLS {
+        if let Some(completion) = end.received.poll().map_err(text)? {
+            return Ok(Some(completion));
+        }
+        std::hint::spin_loop();
+    }
+    Ok(None)
 }
 
 /// Writes back for each WRITE that is seen in memory; how many.
