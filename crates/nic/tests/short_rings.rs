@@ -88,6 +88,7 @@ fn anything(both: &mut Both, seeded: &mut Seeded, side: usize) -> Option<(usize,
     let (remote, small) = (there.remote(LEN / 4), seeded.below(130));
     let (length, op) = match seeded.below(40) {
         0 => (seeded.below(RECV), SendOp::Send),
+        5..12 => (seeded.below(RECV / 8), SendOp::Send),
         1 => (small, SendOp::Write(remote)),
         2 => (8, SendOp::Read(remote)),
         3 => (small, SendOp::SendImm([1, 2, 3, 4])),

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use common::{bytes, expect_more, seeds};
 use ferroce_proto::ids::{Key, Srqn};
-use ferroce_proto::mr::{Memory, Span};
-use ferroce_proto::rc::{FastHead, FastOutcome, LinkTraits};
+use ferroce_proto::mr::{Memory, Piece, Span};
+use ferroce_proto::rc::{FastHead, FastOutcome, LinkTraits, LongMessage, cut};
 use ferroce_proto::testkit::{Arena, Node, Pair, Rng, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{
     AttrMask, Mtu, PathMigState, Payload, PostError, QpAttr, QpState, RecvWr, SendFlags, SendOp,
     SendTo, SendWr,
 };
-use ferroce_proto::wire::{Brief, BriefKind, BriefSend, Bth, Packet};
+use ferroce_proto::wire::{
+    Brief, BriefKind, BriefSend, Bth, ExtHeaders, Opcode, Operation, Packet, Position,
+};
 
 const LOSSLESS: LinkTraits = LinkTraits {
     lossless: true,
@@ -31,6 +33,11 @@ const RECEIVED: u64 = 10_000;
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     sent: usize,
+    /// Messages of several packets that were sent at once, and taken at once.
+    sent_long: usize,
+    taken_long: usize,
+    /// Sent at once out of the send queue.
+    sent_queued: usize,
     taken: usize,
     acknowledged: usize,
     overflows: usize,
@@ -39,6 +46,9 @@ struct Counts {
 impl Counts {
     fn add(&mut self, other: Self) {
         self.sent += other.sent;
+        self.sent_long += other.sent_long;
+        self.taken_long += other.taken_long;
+        self.sent_queued += other.sent_queued;
         self.taken += other.taken;
         self.acknowledged += other.acknowledged;
         self.overflows += other.overflows;
@@ -126,6 +136,9 @@ impl Ends {
                 self.put_under_way(side, &packet);
                 return Ok(());
             }
+            if self.post_long(side, request) {
+                return Ok(());
+            }
         }
         self.open[side as usize] = Open::default();
         let posted = self.pair.try_send(side, request.clone());
@@ -133,7 +146,87 @@ impl Ends {
         posted
     }
 
+    /// Posts a message of any length, and sends it at once, if that way is open.
+    fn post_long(&mut self, side: Side, request: &SendWr) -> bool {
+        let Node {
+            qp, rights, memory, ..
+        } = self.pair.node(side);
+        let mut opens = &*rights;
+        let message = request
+            .as_plain()
+            .filter(|_| self.open[side as usize].sends.is_some())
+            .and_then(|send| whole(qp.prepare_long(&mut opens, &send)?, memory));
+        let Some((whole, packet)) = message else {
+            return false;
+        };
+        qp.commit_fast(request.clone());
+        self.put_cut(side, &whole, packet, |counts| &mut counts.sent_long);
+        true
+    }
+
+    /// Sends what is queued at once, as long as that way is open.
+    fn transmit_queued(&mut self, side: Side) {
+        while self.fast.is_some() {
+            let Node {
+                qp, rights, memory, ..
+            } = self.pair.node(side);
+            if qp.owes_answers() {
+                return;
+            }
+            let mut opens = &*rights;
+            let message = qp.prepare_queued(&mut opens);
+            let Some((whole, packet)) = message.and_then(|message| whole(message, memory)) else {
+                return;
+            };
+            qp.commit_queued();
+            self.open[side as usize] = Open::default();
+            self.put_cut(side, &whole, packet, |counts| &mut counts.sent_queued);
+        }
+    }
+
+    /// A message that was sent at once is under way as packets.
+    fn put_cut(
+        &mut self,
+        side: Side,
+        whole: &[u8],
+        packet: u32,
+        count: impl FnOnce(&mut Counts) -> &mut usize,
+    ) {
+        let packets = cut(whole, packet).expect("a message");
+        for packet in &packets {
+            self.put_under_way(side, packet);
+        }
+        if let Some(counts) = &mut self.fast {
+            *count(counts) += 1;
+        }
+    }
+
+    /// Hands the packets of a message to a node at once, if they are next and that way is open.
+    /// Returns how many these were.
+    fn deliver_long(&mut self, into: Side, most: usize) -> Option<usize> {
+        self.fast?;
+        let (whole, count) = joined(&self.under_way[into as usize])?;
+        let brief = Brief::parse(&whole).expect("a SEND");
+        let taken = (count <= most).then(|| self.take_fast(into, &brief))??;
+        self.under_way[into as usize].drain(..count);
+        self.after_delivery(into, taken);
+        if let Some(counts) = &mut self.fast {
+            counts.taken_long += 1;
+        }
+        Some(count)
+    }
+
+    /// A packet was taken, or not: on a link that loses nothing its sender hears of that.
+    fn after_delivery(&mut self, into: Side, taken: bool) {
+        if !taken && self.lossless {
+            let now = self.pair.now;
+            let sender = self.general(into.peer());
+            sender.with(now, |qp, cx| qp.on_dropped(cx));
+        }
+    }
+
     fn transmit(&mut self, side: Side) {
+        self.transmit_queued(side);
         let (now, mut out) = (self.pair.now, Vec::new());
         let node = self.pair.node(side);
         if let Some(first) = node.with(now, |qp, cx| qp.poll_short(cx, &mut out)) {
@@ -156,9 +249,14 @@ impl Ends {
     /// Hands packets to a node. Returns how many there were.
     fn deliver(&mut self, into: Side, most: usize) -> usize {
         let (now, mut delivered) = (self.pair.now, 0);
-        while delivered < most
-            && let Some(bytes) = self.under_way[into as usize].pop_front()
-        {
+        while delivered < most {
+            if let Some(count) = self.deliver_long(into, most - delivered) {
+                delivered += count;
+                continue;
+            }
+            let Some(bytes) = self.under_way[into as usize].pop_front() else {
+                break;
+            };
             delivered += 1;
             let packet = Packet::parse(&bytes).expect("well-formed");
             let fast = Brief::parse(&bytes).and_then(|brief| self.take_fast(into, &brief));
@@ -167,10 +265,7 @@ impl Ends {
             }
             let node = self.pair.node(into);
             let taken = fast.unwrap_or_else(|| node.with(now, |qp, cx| qp.on_packet(cx, &packet)));
-            if !taken && self.lossless {
-                let sender = self.general(into.peer());
-                sender.with(now, |qp, cx| qp.on_dropped(cx));
-            }
+            self.after_delivery(into, taken);
         }
         delivered
     }
@@ -287,6 +382,53 @@ impl Ends {
             }
         }
     }
+}
+
+/// The one packet of a message, and the bytes of those that it is to be cut into.
+fn whole(message: LongMessage<'_>, memory: &Arena) -> Option<(Vec<u8>, u32)> {
+    let mut whole = message.head.map(u32::to_ne_bytes).concat();
+    match message.payload {
+        Piece::Inline(data) => whole.extend_from_slice(data),
+        Piece::Registered(span) => memory.append(span, &mut whole).ok()?,
+    }
+    whole.resize(whole.len().next_multiple_of(4), 0);
+    Some((whole, message.packet))
+}
+
+/// The packets of a SEND at the front, as the one packet that they were cut from, and how many
+/// there are.
+fn joined(under_way: &VecDeque<Vec<u8>>) -> Option<(Vec<u8>, usize)> {
+    let send = |bytes| {
+        let packet = Packet::parse(bytes).expect("well-formed");
+        let info = packet.bth.opcode.info()?;
+        let is_send = info.operation == Operation::Send && packet.ext.set().is_empty();
+        is_send.then_some((packet.bth, info.position, packet.payload))
+    };
+    let (first, position, _) = send(under_way.front()?)?;
+    if !position.starts() || position.ends() {
+        return None;
+    }
+    let mut payload = Vec::new();
+    for (index, bytes) in (0..).zip(under_way) {
+        let (bth, position, bytes) = send(bytes)?;
+        let is_next = bth.psn == first.psn.plus(index) && position.starts() == (index == 0);
+        payload.extend_from_slice(bytes);
+        if !is_next || !position.ends() && bth.ack_req {
+            return None;
+        }
+        if position.ends() {
+            let bth = Bth {
+                psn: first.psn,
+                opcode: Opcode::rc(Operation::Send, Position::Only),
+                ..bth
+            };
+            let (mut whole, ext) = (Vec::new(), ExtHeaders::default());
+            let payload = &payload;
+            Packet { bth, ext, payload }.emit(&mut whole);
+            return Some((whole, index as usize + 1));
+        }
+    }
+    None
 }
 
 /// Two pairs to which the same happens; only the first takes the fast way.
@@ -552,6 +694,9 @@ fn both_ways_leave_the_same_on_a_lossless_link() {
     expect_more(counts.sent, 20, 40);
     expect_more(counts.taken, 20, 40);
     expect_more(counts.acknowledged, 20, 40);
+    expect_more(counts.sent_long, 3, 40);
+    expect_more(counts.taken_long, 3, 40);
+    expect_more(counts.sent_queued, 1, 40);
 }
 
 #[test]
@@ -623,14 +768,22 @@ fn exchange(twins: &mut Twins, length: u32) {
 }
 
 #[test]
-fn every_length_up_to_the_mtu_goes_fast() {
+fn every_length_goes_fast() {
     let mut twins = warm(setup(0, LOSSLESS));
     for length in 0..=256 {
         exchange(&mut twins, length);
         assert_eq!(twins.counts().sent, length as usize + 1);
     }
-    exchange(&mut twins, 257);
-    assert_eq!(twins.counts().sent, 257, "two packets");
+    for (count, length) in (1..).zip((257..=1100).step_by(29)) {
+        exchange(&mut twins, length);
+        let Counts {
+            sent,
+            sent_long,
+            taken_long,
+            ..
+        } = twins.counts();
+        assert_eq!((sent, sent_long, taken_long), (257, count, count));
+    }
 }
 
 /// The last receive completion that has room, and the first that has not, by messages that are

@@ -34,7 +34,7 @@ impl Nic {
                 Ok(Some(message)) => self.send_message(auth, *path, &message),
                 Ok(None) => {
                     auth.wait();
-                    self.hear_itself();
+                    self.hear();
                 }
                 Err(outcome) => {
                     return outcome.map_err(|failure| self.refused(failure, to, path));

@@ -13,7 +13,7 @@ use super::{Buffer, DEADLINE, End, cap, next_completion, pair, pattern};
 
 pub(crate) const LEN: usize = 1 << 20;
 /// Bytes of a receive.
-pub(crate) const RECV: usize = 4096;
+pub(crate) const RECV: usize = 20 << 10;
 
 /// Runs a test of this program with short rings, and without device thread.
 #[track_caller]

@@ -86,6 +86,25 @@ unsafe fn copy(backing: Backing, to: *mut u8, from: *const u8, len: usize) -> Re
     }
 }
 
+/// As [`copy`], in any order.
+///
+/// # Safety
+/// As there.
+#[inline]
+unsafe fn copy_unordered(
+    backing: Backing,
+    to: *mut u8,
+    from: *const u8,
+    len: usize,
+) -> Result<(), Unmapped> {
+    match backing {
+        // SAFETY: the caller's promise; a fault is caught.
+        Backing::Mapped => unsafe { guarded::copy_unordered(to, from, len) },
+        // SAFETY: the caller's promise.
+        Backing::OnDemand | Backing::Null => unsafe { copy(backing, to, from, len) },
+    }
+}
+
 /// How many of `len` bytes, at least 1, that end at an address become visible last: those of the
 /// last aligned word, if they end with one.
 const fn last_bytes(end: u64, len: usize) -> usize {
@@ -131,7 +150,23 @@ unsafe fn write_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
 #[inline]
 pub(crate) unsafe fn fill_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
     // SAFETY: as there.
-    unsafe { copy(span.backing(), address(span.addr()), from, span.len()) }
+    unsafe { copy_unordered(span.backing(), address(span.addr()), from, span.len()) }
+}
+
+/// Copies the bytes of a span.
+///
+/// # Safety
+/// `to` has room for as many bytes as the span has, in memory of the library's own.
+pub(crate) unsafe fn read_to(span: Span<'_>, to: *mut u8) -> Result<(), Unmapped> {
+    let len = span.len();
+    // SAFETY: as in `write_from`, the other way.
+    unsafe {
+        if span.backing() == Backing::Null {
+            to.write_bytes(0, len);
+            return Ok(());
+        }
+        copy_unordered(span.backing(), to, address(span.addr()), len)
+    }
 }
 
 impl Memory for RawMemory {

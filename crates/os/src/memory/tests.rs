@@ -301,6 +301,12 @@ fn memory_that_was_unmapped_is_an_error_and_not_the_end() {
             assert_eq!(RawMemory.append(open(at, len), &mut out), Err(Unmapped));
             assert_eq!(out, b"kept");
             assert_eq!(RawMemory.write(open(at, len), &to), Err(Unmapped));
+            // SAFETY: `to` has as many bytes as the span.
+            let unordered = unsafe {
+                let read = read_to(open(at, len), to.as_mut_ptr());
+                (read, fill_from(open(at, len), to.as_ptr()))
+            };
+            assert_eq!(unordered, (Err(Unmapped), Err(Unmapped)));
         }
         let read_only = open(pages.page(2), 8);
         assert_eq!(RawMemory.write(read_only, &[1; 8]), Err(Unmapped));

@@ -3,9 +3,11 @@
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ferroce_proto::mr::Piece;
+
 use super::{
-    LONGEST_REST, Popped, Pushed, Receiver, Sender, SharedShortRing, ShortRingAck,
-    ShortRingConsumer, ShortRingProducer, ShortRingReceiver, ShortRingSender, create,
+    LONGEST_IN_SLOT, LONGEST_REST, Long, Popped, Pushed, Receiver, Sender, SharedShortRing,
+    ShortRingAck, ShortRingConsumer, ShortRingProducer, ShortRingReceiver, ShortRingSender, create,
     has_read_past, is_filled, open,
 };
 use crate::memory::{Mapping, address, file_size};
@@ -96,17 +98,18 @@ impl Ends {
         word.store(value, Ordering::Relaxed);
     }
 
-    /// Spoils a word of the next slot of the short ring: its position, length or what it says.
+    /// Spoils a word of the next slot of the short ring: its position, length, what it says, its
+    /// head, or where its bytes are.
     fn spoil_next(&self, which: u8, value: u32) {
         let short_rings = (4096 + CAPACITY as usize + 4096) / size_of::<u32>();
         let at = self.consumer.position().unwrap_or(0);
         let slot = short_rings + (at % 256) as usize * 32;
-        let value = if which.is_multiple_of(3) {
+        let value = if which.is_multiple_of(8) {
             at.wrapping_add(1)
         } else {
             value
         };
-        self.spoil(slot + usize::from(which % 3), value);
+        self.spoil(slot + usize::from(which % 8), value);
     }
 
     fn push(&mut self, len: usize) {
@@ -132,9 +135,18 @@ impl Ends {
 
     fn push_in_short_ring(&mut self, len: usize) {
         let rest = [2; LONGEST_REST + 1];
-        let _ = self
-            .producer
-            .push(([1, 2, 3], &rest[..len % rest.len()]), self.said);
+        let (head, len) = ([1, 2, 3], 131 * len % rest.len());
+        let _ = if len > LONGEST_IN_SLOT {
+            let rest = Piece::Inline(&rest[..len]);
+            let message = Long {
+                head,
+                rest,
+                packet: 256,
+            };
+            self.producer.push_long(&message, self.said).is_ok()
+        } else {
+            self.producer.push((head, &rest[..len]), self.said).is_ok()
+        };
     }
 
     fn take(&mut self) {
@@ -143,12 +155,13 @@ impl Ends {
         };
         assert!(
             waiting.rest <= LONGEST_REST,
-            "{} bytes in a slot",
+            "a message of {} bytes",
             waiting.rest
         );
-        let mut room = [0; LONGEST_REST];
-        let (_, rest) = self.consumer.take(waiting, &mut room);
-        assert_eq!(rest.len(), waiting.rest);
+        let mut room = [UNTOUCHED; LONGEST_REST + 1];
+        self.consumer.take(waiting, &mut room);
+        let behind = &room[waiting.rest..];
+        assert!(behind.iter().all(|byte| *byte == UNTOUCHED), "beside it");
         self.said = waiting.ack.or(self.said);
         if let Some(ack) = waiting.ack {
             self.producer.on_ack(ack);

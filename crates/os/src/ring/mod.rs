@@ -1,8 +1,9 @@
 //! A ring in shared memory: records from one process to another without a system call.
 //!
 //! One side produces, the other consumes; `protocol` has the rules, the same for real memory and
-//! for the model checker, `area` the memory; `short_ring` has the rules of the short rings of
-//! single queue pairs beside the records, `shared_short_ring` their memory. A ring has no
+//! for the model checker, `area` the memory; `short_ring` has the words of the short rings of
+//! single queue pairs beside the records, `short_ring_producer` and `short_ring_consumer` their
+//! rules, `shared_short_ring` their memory. A ring has no
 //! descriptor once both sides have mapped it, and vanishes with the last of them. Its pages come
 //! into being as they are first used.
 //!
@@ -19,6 +20,8 @@ mod hostile;
 mod protocol;
 mod shared_short_ring;
 mod short_ring;
+mod short_ring_consumer;
+mod short_ring_producer;
 
 #[cfg(test)]
 mod model;
@@ -36,9 +39,11 @@ pub use self::area::{Refused, SharedArea, create, open};
 pub use self::protocol::{Area, Broken, Consumer, Popped, Producer, Pushed, Word, sleeps, wakes};
 pub use self::shared_short_ring::SharedShortRing;
 pub use self::short_ring::{
-    Head, LONGEST, LONGEST_REST, SHORT_RINGS, ShortRingAck, ShortRingArea, ShortRingConsumer,
-    ShortRingProducer, ShortRingWord, Waiting, has_read_past, is_filled,
+    Head, LONGEST, LONGEST_IN_SLOT, LONGEST_REST, Place, SHORT_RINGS, ShortRingAck, ShortRingArea,
+    ShortRingWord, has_read_past, is_filled,
 };
+pub use self::short_ring_consumer::{ShortRingConsumer, Waiting};
+pub use self::short_ring_producer::{Long, Refusal, ShortRingProducer};
 
 /// The sending end of a ring between processes.
 pub type Sender = Producer<Arc<SharedArea>>;

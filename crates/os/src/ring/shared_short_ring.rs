@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferroce_proto::mr::{Span, Unmapped};
+use ferroce_proto::mr::{Piece, Span, Unmapped};
 
 use super::area::{SharedArea, full_fence, prefetch, prefetch_for_write};
 use super::protocol::LINE;
 use super::short_ring::{
-    HEAD, Head, LONGEST_REST, SLOT, SLOT_HEAD, SLOTS, ShortRingArea, ShortRingWord,
+    BODY, HEAD, Head, LONGEST_IN_SLOT, Place, SLOT, SLOT_HEAD, SLOTS, ShortRingArea, ShortRingWord,
 };
-use crate::memory::{copy_short, fill_from};
+use crate::memory::{copy_short, fill_from, read_to};
 
 /// A short ring. It keeps the ring's memory.
 #[derive(Clone)]
@@ -21,6 +21,7 @@ pub struct SharedShortRing {
     /// Its words beside its slots.
     control: *mut u8,
     slots: *mut u8,
+    body: *mut u8,
 }
 
 // SAFETY: the pointers are into a mapping that lives as long as `area`; all access is by atomics,
@@ -34,18 +35,34 @@ impl SharedShortRing {
     /// A short ring of a ring, if it has so many.
     #[must_use]
     pub fn of(area: &Arc<SharedArea>, index: u8) -> Option<Self> {
-        let (control, slots) = area.short_ring_memory(index)?;
+        let [control, slots, body] = area.short_ring_memory(index)?;
         Some(Self {
             area: Arc::clone(area),
             index,
             control,
             slots,
+            body,
         })
     }
 
     #[inline]
     fn slot(&self, at: u32) -> *mut u8 {
         self.slots.wrapping_add(SLOT * (at % SLOTS) as usize)
+    }
+
+    /// Where a message's bytes are, and how many there are from there to the end.
+    #[inline]
+    fn place(&self, place: Place) -> (*mut u8, usize) {
+        match place {
+            Place::Slot(at) => (
+                self.slot(at).wrapping_add(SLOT_HEAD + HEAD),
+                LONGEST_IN_SLOT,
+            ),
+            Place::Body(offset) => (
+                self.body.wrapping_add(offset as usize),
+                (BODY as usize).saturating_sub(offset as usize),
+            ),
+        }
     }
 
     #[inline]
@@ -58,6 +75,8 @@ impl SharedShortRing {
             ShortRingWord::Filled(at) => self.slot(at),
             ShortRingWord::Length(at) => self.slot(at).wrapping_add(4),
             ShortRingWord::Says(at) => self.slot(at).wrapping_add(8),
+            ShortRingWord::Offset(at) => self.slot(at).wrapping_add(SLOT_HEAD + HEAD),
+            ShortRingWord::Packet(at) => self.slot(at).wrapping_add(SLOT_HEAD + HEAD + 4),
         };
         // SAFETY: inside the short ring's part of the mapping, which lives as long as `self`;
         // aligned to four bytes; the peer may change it at any time, which an atomic allows.
@@ -114,7 +133,7 @@ impl ShortRingArea for SharedShortRing {
     #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
     #[inline(always)]
     fn fill(&self, at: u32, head: Head, rest: &[u8]) {
-        assert!(rest.len() <= LONGEST_REST);
+        assert!(rest.len() <= LONGEST_IN_SLOT);
         let to = self.slot(at).wrapping_add(SLOT_HEAD);
         // SAFETY: the slot lies inside the mapping, is aligned to four bytes and has room for all
         // of it; `rest` is the process's own memory. An honest peer does not look at them now; what
@@ -133,19 +152,40 @@ impl ShortRingArea for SharedShortRing {
         unsafe { from.cast::<Head>().read() }
     }
 
-    #[inline]
-    fn copy_out(&self, at: u32, rest: &mut [u8]) {
-        assert!(rest.len() <= LONGEST_REST);
-        let from = self.slot(at).wrapping_add(SLOT_HEAD + HEAD);
+    fn body(&self) -> u32 {
+        BODY
+    }
+
+    fn write_body(&self, offset: u32, bytes: Piece<'_>) -> Result<(), Unmapped> {
+        let (to, room) = self.place(Place::Body(offset));
+        let len = bytes.len();
+        assert!(len.next_multiple_of(4) <= room);
+        // SAFETY: the bytes from there on lie inside the mapping, which is not registered memory;
+        // the rest as in `fill`.
+        unsafe {
+            to.add(len).write_bytes(0, len.next_multiple_of(4) - len);
+            match bytes {
+                Piece::Registered(span) => read_to(span, to),
+                Piece::Inline(bytes) => {
+                    to.copy_from_nonoverlapping(bytes.as_ptr(), len);
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    fn copy_out(&self, place: Place, rest: &mut [u8]) {
+        let (from, room) = self.place(place);
+        assert!(rest.len() <= room);
         // SAFETY: as above, of bytes.
-        unsafe { copy_short(rest.as_mut_ptr(), from, rest.len()) };
+        unsafe { from.copy_to_nonoverlapping(rest.as_mut_ptr(), rest.len()) };
     }
 
     #[inline]
-    fn write_out(&self, at: u32, to: Span<'_>) -> Result<(), Unmapped> {
-        assert!(to.len() <= LONGEST_REST);
-        let from = self.slot(at).wrapping_add(SLOT_HEAD + HEAD);
-        // SAFETY: as above; the slot is not registered memory.
+    fn write_out(&self, place: Place, to: Span<'_>) -> Result<(), Unmapped> {
+        let (from, room) = self.place(place);
+        assert!(to.len() <= room);
+        // SAFETY: as above; the mapping is not registered memory.
         unsafe { fill_from(to, from) }
     }
 

@@ -1,12 +1,18 @@
 //! Short rings: small messages from one queue pair to another, beside the records of a ring.
 //!
 //! A short ring is a row of slots in the file of a ring, behind its records, with one producer and
-//! one consumer. A slot has a word with its position, two more about what is in it, and room for
-//! [`LONGEST`] bytes: a short message costs one cache line of traffic between two processors, and
-//! no lock that others use. Positions count on for ever, modulo 2^32; a slot is filled when its
-//! word is its position plus one. The consumer publishes up to where it has read, which is also its
-//! word that it has taken what came before. That word is a line of its own; a program that answers
-//! a message with one of its own says it in the answer's slot instead ([`ShortRingAck`]).
+//! one consumer. A slot has a word with its position, two more about what is in it, and room for a
+//! head and [`LONGEST_IN_SLOT`] bytes: a short message costs one cache line of traffic between two
+//! processors, and no lock that others use. Positions count on for ever, modulo 2^32; a slot is
+//! filled when its word is its position plus one. The consumer publishes up to where it has read,
+//! which is also its word that it has taken what came before. That word is a line of its own; a
+//! program that answers a message with one of its own says it in the answer's slot instead
+//! ([`ShortRingAck`]).
+//!
+//! The bytes of a longer message, up to [`LONGEST_REST`], lie in the short ring's *body*, an area
+//! beside the slots, in one piece; the slot says where. Places in the body are handed out in order,
+//! and are free again when the consumer has read past their slots. While nothing is in the short
+//! ring the next place is the first one: a conversation stays in the same few pages.
 //!
 //! What a short ring carries belongs to a *run*, that begins where the producer says so by a record
 //! of the ring: behind all records that it has put in before. Positions of a run are those of no
@@ -19,9 +25,7 @@
 
 use std::sync::atomic::Ordering;
 
-use ferroce_proto::mr::{Span, Unmapped};
-
-use super::protocol::Broken;
+use ferroce_proto::mr::{Piece, Span, Unmapped};
 
 /// Slots of a short ring.
 pub(super) const SLOTS: u32 = 256;
@@ -29,12 +33,21 @@ pub(super) const SLOTS: u32 = 256;
 pub(super) const SLOT: usize = 128;
 /// Bytes of a slot before what is in it.
 pub(super) const SLOT_HEAD: usize = 12;
-/// Most bytes in a slot.
-pub const LONGEST: usize = SLOT - SLOT_HEAD;
 /// Bytes of a message's head.
 pub(super) const HEAD: usize = size_of::<Head>();
-/// Most bytes of a message behind its head.
-pub const LONGEST_REST: usize = LONGEST - HEAD;
+/// Most bytes behind its head of a message that is in its slot.
+pub const LONGEST_IN_SLOT: usize = SLOT - SLOT_HEAD - HEAD;
+const MOST: u32 = 16 << 10;
+/// Most bytes of a message behind its head. A longer one is fetched by its receiver in less time
+/// than it takes to copy it twice.
+pub const LONGEST_REST: usize = MOST as usize;
+/// Most bytes of a message that is in its slot.
+pub const LONGEST: usize = HEAD + LONGEST_IN_SLOT;
+/// Bytes of a short ring's body, a power of two: a part of a processor's own cache, and enough to
+/// let both sides work at the same time.
+pub(super) const BODY: u32 = 256 << 10;
+/// What a message's length is a multiple of.
+pub(super) const WORD: usize = 4;
 /// Short rings of a ring.
 pub const SHORT_RINGS: u8 = 16;
 
@@ -53,11 +66,24 @@ pub enum ShortRingWord {
     Withdrawn,
     /// The position of what is in a slot, plus one.
     Filled(u32),
-    /// The length of what is in a slot; above it the short ring that [`Says`](Self::Says) is about,
-    /// plus one, and what is promised there, plus one.
+    /// The words of the message in a slot behind its head; above it the short ring that
+    /// [`Says`](Self::Says) is about, plus one, and how many words are promised there, plus one.
     Length(u32),
     /// Up to where the producer of what is in a slot has read a short ring the other way.
     Says(u32),
+    /// If what is behind the head is too long for the slot: where it begins in the body.
+    Offset(u32),
+    /// The same: how many bytes a packet has, of those that the message is as long as.
+    Packet(u32),
+}
+
+/// Where the bytes behind a message's head are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the slot of a position.
+    Slot(u32),
+    /// In the body, from an offset on.
+    Body(u32),
 }
 
 /// What a message says besides: its sender has taken what came by a short ring the other way, up to
@@ -65,18 +91,19 @@ pub enum ShortRingWord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortRingAck {
     /// What it adds to the word of the slot's length: the short ring, and what is promised.
-    about: u32,
-    read: u32,
+    pub(super) about: u32,
+    pub(super) read: u32,
 }
 
 impl ShortRingAck {
     /// Of a short ring, which was read up to a position. If the next message there, with so many
     /// bytes behind its head at most, is as good as taken (see
-    /// [`ShortRingProducer::completes_early`]): most bytes.
+    /// [`completes_early`](super::ShortRingProducer::completes_early)): most bytes.
     #[must_use]
     #[inline]
-    pub fn new(short_ring: u8, read: u32, early_limit: Option<u8>) -> Self {
-        let early_limit = early_limit.map_or(0, |most| u32::from(most) + 1);
+    pub fn new(short_ring: u8, read: u32, early_limit: Option<u32>) -> Self {
+        let words = |most: u32| (most / 4).min(MOST_WORDS) + 1;
+        let early_limit = early_limit.map_or(0, words);
         let about = (u32::from(short_ring) + 1) << ACK_SHIFT | early_limit << EARLY_SHIFT;
         Self { about, read }
     }
@@ -90,31 +117,36 @@ impl ShortRingAck {
 
     /// What a slot's word says, with the word beside it.
     #[inline]
-    fn from_bits(word: u32, read: u32) -> Option<Self> {
+    pub(super) fn from_bits(word: u32, read: u32) -> Option<Self> {
         let about = word & !((1 << ACK_SHIFT) - 1);
         (about & SHORT_RING_MASK != 0).then_some(Self { about, read })
     }
 
     #[inline]
-    fn is_of(self, short_ring: u8) -> bool {
+    pub(super) fn is_of(self, short_ring: u8) -> bool {
         self.about & SHORT_RING_MASK == (u32::from(short_ring) + 1) << ACK_SHIFT
     }
 
-    /// How many bytes are too many for what is promised: none if nothing is.
+    /// How many words are too many for what is promised: none if nothing is.
     #[inline]
-    fn too_many(self) -> usize {
+    pub(super) fn too_many(self) -> usize {
         (self.about >> EARLY_SHIFT) as usize
     }
 }
 
-/// How far ahead of the next slot one is asked for to be filled.
-const AHEAD: u32 = 6;
 /// Where the short ring of a [`ShortRingAck`] begins in the word of a slot's length.
-const ACK_SHIFT: u32 = 16;
+pub(super) const ACK_SHIFT: u32 = 13;
 /// Where what it promises begins.
-const EARLY_SHIFT: u32 = 24;
+const EARLY_SHIFT: u32 = 18;
 /// The short ring, plus one.
-const SHORT_RING_MASK: u32 = 0xff << ACK_SHIFT;
+const SHORT_RING_MASK: u32 = 0x1f << ACK_SHIFT;
+/// Most words that are promised: those of the longest message.
+const MOST_WORDS: u32 = MOST / 4;
+
+const _: () = assert!(
+    LONGEST_REST / WORD < 1 << ACK_SHIFT && MOST_WORDS + 1 < 1 << (32 - EARLY_SHIFT),
+    "lengths and promises fit into their bits"
+);
 
 /// The memory of a short ring.
 pub trait ShortRingArea {
@@ -134,309 +166,24 @@ pub trait ShortRingArea {
     fn fill(&self, at: u32, head: Head, rest: &[u8]);
     /// Reads the head of the message in the slot of a position.
     fn head(&self, at: u32) -> Head;
-    /// Reads what is behind the head of the message in the slot of a position, as much as `rest`
-    /// has room for.
-    fn copy_out(&self, at: u32, rest: &mut [u8]);
+    /// Bytes of the body, a power of two. Never changes.
+    fn body(&self) -> u32;
+    /// Writes bytes to the body, from an offset on.
+    ///
+    /// # Errors
+    /// [`Unmapped`]: registered memory is not there any more.
+    fn write_body(&self, offset: u32, bytes: Piece<'_>) -> Result<(), Unmapped>;
+    /// Reads what is behind the head of a message, as much as `rest` has room for.
+    fn copy_out(&self, place: Place, rest: &mut [u8]);
     /// The same into registered memory.
     ///
     /// # Errors
     /// [`Unmapped`]: that is not there any more.
-    fn write_out(&self, at: u32, to: Span<'_>) -> Result<(), Unmapped>;
+    fn write_out(&self, place: Place, to: Span<'_>) -> Result<(), Unmapped>;
     /// The slot of a position is filled soon, with about as many bytes behind the head.
     fn will_fill(&self, _at: u32, _rest: usize) {}
     /// The slot of a position is looked at soon, for about as many bytes behind the head.
     fn will_look(&self, _at: u32, _rest: usize) {}
-}
-
-/// The end of a short ring that fills slots.
-#[derive(Debug)]
-pub struct ShortRingProducer<A> {
-    area: A,
-    /// Where the next message goes.
-    at: u32,
-    /// Up to where the consumer had read when last seen.
-    read: u32,
-    /// What the consumer has said last: what it promises is about the position up to which it had
-    /// read.
-    said: Option<ShortRingAck>,
-}
-
-impl<A: ShortRingArea> ShortRingProducer<A> {
-    /// The only producer of a short ring, from a position on.
-    pub fn new(area: A, at: u32) -> Self {
-        Self {
-            area,
-            at,
-            read: at,
-            said: None,
-        }
-    }
-
-    /// Its memory.
-    #[must_use]
-    pub fn area(&self) -> &A {
-        &self.area
-    }
-
-    /// Which short ring.
-    #[must_use]
-    pub fn short_ring(&self) -> u8 {
-        self.area.index()
-    }
-
-    /// Where the next message goes.
-    #[must_use]
-    pub fn position(&self) -> u32 {
-        self.at
-    }
-
-    /// Whether the other side has accepted an offer with this number.
-    #[must_use]
-    pub fn is_accepted(&self, number: u32) -> bool {
-        self.area.is_ours() && self.area.load(ShortRingWord::Accepted, Ordering::Acquire) == number
-    }
-
-    /// Begins a run. The consumer must have taken all of the last one, or be known not to look at
-    /// it any more. Returns the position that it is to be told, by a record of the ring, before
-    /// anything is put in.
-    pub fn begin_run(&mut self) -> u32 {
-        self.at = self.at.wrapping_add(self.area.slots());
-        self.read = self.at;
-        self.at
-    }
-
-    /// Puts a message in, and says `ack` with it. Returns false if there is no room.
-    ///
-    /// # Errors
-    /// [`Broken`]: this is a child of `fork`, or the message is longer than [`LONGEST`].
-    #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
-    #[inline(always)]
-    pub fn push(
-        &mut self,
-        (head, rest): (Head, &[u8]),
-        ack: Option<ShortRingAck>,
-    ) -> Result<bool, Broken> {
-        if !self.area.is_ours() || rest.len() > LONGEST_REST {
-            return Err(Broken);
-        }
-        let is_full = |of: &Self| of.at.wrapping_sub(of.read) >= of.area.slots();
-        if is_full(self) {
-            self.look();
-            if is_full(self) {
-                return Ok(false);
-            }
-        }
-        self.area.fill(self.at, head, rest);
-        let len = u32::try_from(HEAD + rest.len()).expect("invariant: checked just now");
-        let (about, read) = ack.map_or((0, 0), |ack| (ack.about, ack.read));
-        let next = self.at.wrapping_add(1);
-        let store = |word, value, order| self.area.store(word, value, order);
-        store(ShortRingWord::Says(self.at), read, Ordering::Relaxed);
-        store(
-            ShortRingWord::Length(self.at),
-            about | len,
-            Ordering::Relaxed,
-        );
-        store(ShortRingWord::Filled(self.at), next, Ordering::Release);
-        self.at = next;
-        self.area.will_fill(next.wrapping_add(AHEAD), rest.len());
-        Ok(true)
-    }
-
-    /// A message is likely to be put in soon: asks for its slot once more, since the consumer has
-    /// looked at it meanwhile.
-    #[inline]
-    pub fn will_push(&self) {
-        self.area.will_fill(self.at, 0);
-    }
-
-    /// Up to where the consumer has read: what it says of another run, or what cannot be, changes
-    /// nothing.
-    #[inline]
-    pub fn look(&mut self) -> u32 {
-        self.on_read(self.area.load(ShortRingWord::Read, Ordering::Acquire))
-    }
-
-    /// As [`look`](Self::look), by what a message said that came the other way.
-    #[inline]
-    pub fn on_ack(&mut self, ack: ShortRingAck) -> u32 {
-        if ack.is_of(self.short_ring()) {
-            self.said = Some(ack);
-            self.on_read(ack.read)
-        } else {
-            self.read
-        }
-    }
-
-    /// Whether the message that was put in last, with so many bytes behind its head, is as good as
-    /// taken: the consumer has said so of its place, and whenever it takes that back
-    /// ([`ShortRingConsumer::withdraw`]) it sees the message first.
-    #[inline]
-    pub fn completes_early(&mut self, rest: usize) -> bool {
-        let last = self.at.wrapping_sub(1);
-        let is_so = |said: ShortRingAck| said.read == last && rest < said.too_many();
-        if !self.said.is_some_and(is_so) {
-            return false;
-        }
-        // Either the consumer sees the message behind its own fence, or the word is seen here.
-        self.area.fence();
-        self.area.load(ShortRingWord::Withdrawn, Ordering::Relaxed) != last
-    }
-
-    #[inline]
-    fn on_read(&mut self, read: u32) -> u32 {
-        let (more, most) = (
-            read.wrapping_sub(self.read),
-            self.at.wrapping_sub(self.read),
-        );
-        if more <= most {
-            self.read = read;
-        }
-        self.read
-    }
-}
-
-/// A message that is still in its slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    at: u32,
-    /// Bytes behind its head.
-    pub rest: usize,
-    /// What it says besides.
-    pub ack: Option<ShortRingAck>,
-}
-
-/// The end of a short ring that empties slots.
-#[derive(Debug)]
-pub struct ShortRingConsumer<A> {
-    area: A,
-    /// Where the next message is, or will be, in a run that is known.
-    at: Option<u32>,
-}
-
-impl<A: ShortRingArea> ShortRingConsumer<A> {
-    /// The only consumer of a short ring, that knows of no run yet. The producer's side learns that
-    /// its offer with this number is accepted.
-    pub fn accept(area: A, number: u32) -> Self {
-        if area.is_ours() {
-            area.store(ShortRingWord::Accepted, number, Ordering::Release);
-        }
-        Self { area, at: None }
-    }
-
-    /// Which short ring.
-    #[must_use]
-    pub fn short_ring(&self) -> u8 {
-        self.area.index()
-    }
-
-    /// A run begins.
-    pub fn begin_run(&mut self, at: u32) {
-        self.at = Some(at);
-    }
-
-    /// Looks no more until the next run begins. What was not taken is not said to be read.
-    pub fn end_run(&mut self) {
-        self.at = None;
-    }
-
-    /// Where the next message is, or will be.
-    #[must_use]
-    pub fn position(&self) -> Option<u32> {
-        self.at
-    }
-
-    /// The next message, if there is one.
-    ///
-    /// # Errors
-    /// [`Broken`]: this is a child of `fork`, or what is there has no head or is longer than
-    /// [`LONGEST`].
-    #[inline]
-    pub fn look(&self) -> Result<Option<Waiting>, Broken> {
-        let Some(at) = self.at else {
-            return Ok(None);
-        };
-        if !self.area.is_ours() {
-            return Err(Broken);
-        }
-        if self.area.load(ShortRingWord::Filled(at), Ordering::Acquire) != at.wrapping_add(1) {
-            return Ok(None);
-        }
-        let word = self.area.load(ShortRingWord::Length(at), Ordering::Relaxed);
-        let len = (word & ((1 << ACK_SHIFT) - 1)) as usize;
-        let Some(rest) = len.checked_sub(HEAD).filter(|rest| *rest <= LONGEST_REST) else {
-            return Err(Broken);
-        };
-        let is_quiet = word >> ACK_SHIFT == 0;
-        let read = || self.area.load(ShortRingWord::Says(at), Ordering::Relaxed);
-        let ack = if is_quiet {
-            None
-        } else {
-            ShortRingAck::from_bits(word, read())
-        };
-        Ok(Some(Waiting { at, rest, ack }))
-    }
-
-    /// Takes the message that [`look`](Self::look) has found just now: returns its head, and what
-    /// is behind it, in `room`. The producer learns of it by [`publish`](Self::publish) or by an
-    /// answer that says so.
-    #[inline]
-    pub fn take<'a>(
-        &mut self,
-        waiting: Waiting,
-        room: &'a mut [u8; LONGEST_REST],
-    ) -> (Head, &'a [u8]) {
-        let rest = &mut room[..waiting.rest];
-        self.area.copy_out(waiting.at, rest);
-        let head = self.head(waiting);
-        self.pass(waiting);
-        (head, rest)
-    }
-
-    /// The head of the message that [`look`](Self::look) has found just now.
-    #[inline]
-    pub fn head(&self, waiting: Waiting) -> Head {
-        self.area.head(waiting.at)
-    }
-
-    /// Copies what is behind the head of that message, as much as fits, to where it goes. Then
-    /// [`pass`](Self::pass) comes instead of [`take`](Self::take).
-    ///
-    /// # Errors
-    /// [`Unmapped`]: the program has taken the memory away.
-    #[inline]
-    pub fn write_out(&self, waiting: Waiting, to: Span<'_>) -> Result<(), Unmapped> {
-        self.area.write_out(waiting.at, to)
-    }
-
-    /// That message is taken.
-    #[inline]
-    pub fn pass(&mut self, waiting: Waiting) {
-        let next = waiting.at.wrapping_add(1);
-        self.area.will_look(next, waiting.rest);
-        self.at = Some(next);
-    }
-
-    /// Says that everything before a position was taken.
-    #[inline]
-    pub fn publish(&self, up_to: u32) {
-        if self.area.is_ours() {
-            self.area
-                .store(ShortRingWord::Read, up_to, Ordering::Release);
-        }
-    }
-
-    /// What was promised of the next position is so no longer, but for a message that is there when
-    /// this returns: that is to be taken before anything else is done.
-    pub fn withdraw(&self) {
-        if let Some(at) = self.at
-            && self.area.is_ours()
-        {
-            self.area
-                .store(ShortRingWord::Withdrawn, at, Ordering::Relaxed);
-            self.area.fence();
-        }
-    }
 }
 
 /// Whether the slot of a position is filled, for a look without the consumer.

@@ -3,19 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use ferroce_proto::mr::{Span, Unmapped};
+use ferroce_proto::mr::{Piece, Span, Unmapped};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::thread;
 
 use super::model::{Wake, check};
 use super::protocol::{Area, Consumer, Word, sleeps, wakes};
-use super::short_ring::{
-    Head, LONGEST_REST, ShortRingAck, ShortRingArea, ShortRingConsumer, ShortRingProducer,
-    ShortRingWord, has_read_past, is_filled,
+use super::{
+    Head, LONGEST_IN_SLOT, Long, Place, Refusal, ShortRingAck, ShortRingArea, ShortRingConsumer,
+    ShortRingProducer, ShortRingWord, has_read_past, is_filled,
 };
 
 const SLOTS: usize = 2;
+/// Bytes of the body: those of one place.
+const BODY: u32 = 128;
 
 /// A ring without a record, and its short ring. One word per slot stands for what is in it.
 struct Modelled {
@@ -27,6 +29,10 @@ struct Modelled {
     length: [AtomicU32; SLOTS],
     says: [AtomicU32; SLOTS],
     content: [UnsafeCell<u32>; SLOTS],
+    offset: [AtomicU32; SLOTS],
+    packet: [AtomicU32; SLOTS],
+    /// One byte stands for what is in the body.
+    body: UnsafeCell<u8>,
 }
 
 impl Modelled {
@@ -41,6 +47,9 @@ impl Modelled {
             length: std::array::from_fn(|_| AtomicU32::new(0)),
             says: std::array::from_fn(|_| AtomicU32::new(0)),
             content: std::array::from_fn(|_| UnsafeCell::new(0)),
+            offset: std::array::from_fn(|_| AtomicU32::new(0)),
+            packet: std::array::from_fn(|_| AtomicU32::new(0)),
+            body: UnsafeCell::new(0),
         })
     }
 }
@@ -104,6 +113,8 @@ impl ShortRingArea for Arc<Modelled> {
             ShortRingWord::Filled(at) => self.filled[slot(at)].load(order),
             ShortRingWord::Length(at) => self.length[slot(at)].load(order),
             ShortRingWord::Says(at) => self.says[slot(at)].load(order),
+            ShortRingWord::Offset(at) => self.offset[slot(at)].load(order),
+            ShortRingWord::Packet(at) => self.packet[slot(at)].load(order),
         }
     }
     fn store(&self, word: ShortRingWord, value: u32, order: Ordering) {
@@ -114,6 +125,8 @@ impl ShortRingArea for Arc<Modelled> {
             ShortRingWord::Filled(at) => self.filled[slot(at)].store(value, order),
             ShortRingWord::Length(at) => self.length[slot(at)].store(value, order),
             ShortRingWord::Says(at) => self.says[slot(at)].store(value, order),
+            ShortRingWord::Offset(at) => self.offset[slot(at)].store(value, order),
+            ShortRingWord::Packet(at) => self.packet[slot(at)].store(value, order),
         }
     }
     fn fence(&self) {
@@ -128,11 +141,25 @@ impl ShortRingArea for Arc<Modelled> {
         let content = self.content[slot(at)].with(|cell| unsafe { *cell });
         [0, 0, content]
     }
-    fn copy_out(&self, _at: u32, rest: &mut [u8]) {
-        assert!(rest.is_empty(), "nothing is behind the heads");
+    fn body(&self) -> u32 {
+        BODY
     }
-    fn write_out(&self, _at: u32, _to: Span<'_>) -> Result<(), Unmapped> {
-        unreachable!("nothing is behind the heads");
+    fn write_body(&self, _offset: u32, bytes: Piece<'_>) -> Result<(), Unmapped> {
+        let Piece::Inline(&[content, ..]) = bytes else {
+            unreachable!("what is sent has bytes of its own");
+        };
+        // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
+        self.body.with_mut(|cell| unsafe { *cell = content });
+        Ok(())
+    }
+    fn copy_out(&self, place: Place, rest: &mut [u8]) {
+        if let (Place::Body(_), [first, ..]) = (place, rest) {
+            // SAFETY: loom fails the test if the other side writes to the cell meanwhile.
+            *first = self.body.with(|cell| unsafe { *cell });
+        }
+    }
+    fn write_out(&self, _place: Place, _to: Span<'_>) -> Result<(), Unmapped> {
+        unreachable!("nothing is taken to registered memory");
     }
 }
 
@@ -178,7 +205,7 @@ fn nobody_sleeps_for_ever_beside_a_short_ring() {
         };
         let mut consumer = ShortRingConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
-        let (mut ears, mut room) = (Consumer::new(Arc::clone(&there)), [0; LONGEST_REST]);
+        let mut ears = Consumer::new(Arc::clone(&there));
         for expected in 1..=MESSAGES {
             let at = consumer.position().unwrap();
             let waiting = loop {
@@ -189,7 +216,7 @@ fn nobody_sleeps_for_ever_beside_a_short_ring() {
                     wake[1].wait();
                 }
             };
-            assert_eq!(consumer.take(waiting, &mut room), message(expected));
+            assert_eq!(consumer.take(waiting, &mut []), message(expected).0);
             consumer.publish(at + 1);
             // In its place an acknowledgement goes by a record of the ring, which wakes the
             // sleeper.
@@ -228,7 +255,7 @@ fn an_answer_gives_slots_back() {
         };
         let mut consumer = ShortRingConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
-        let (mut answers, mut room) = (ShortRingProducer::new(back, 7), [0; LONGEST_REST]);
+        let mut answers = ShortRingProducer::new(back, 7);
         for expected in 1..=3 {
             let waiting = loop {
                 if let Some(waiting) = consumer.look().unwrap() {
@@ -236,7 +263,7 @@ fn an_answer_gives_slots_back() {
                 }
                 thread::yield_now();
             };
-            assert_eq!(consumer.take(waiting, &mut room), message(expected));
+            assert_eq!(consumer.take(waiting, &mut []), message(expected).0);
             if expected == 2 {
                 let read = consumer.position().unwrap();
                 let ack = ShortRingAck::new(0, read, None);
@@ -272,5 +299,47 @@ fn what_completed_early_is_seen_before_the_promise_ends() {
         let is_there = consumer.look().unwrap().is_some();
         let completes_early = sender.join().unwrap();
         assert!(is_there || !completes_early);
+    });
+}
+
+/// A place in the body is written again once the message in it was read, and not before: that would
+/// be a violation.
+#[test]
+fn a_place_in_the_body_is_used_again_when_it_was_read() {
+    const LEN: usize = LONGEST_IN_SLOT + 4;
+    check(|| {
+        let there = Modelled::new();
+        let sender = {
+            let there = Arc::clone(&there);
+            thread::spawn(move || {
+                let mut out = ShortRingProducer::new(there, 7);
+                for content in 1..=2 {
+                    let message = Long {
+                        head: [0, 0, 0],
+                        rest: Piece::Inline(&[content; LEN]),
+                        packet: 256,
+                    };
+                    while let Err(refusal) = out.push_long(&message, None) {
+                        assert_eq!(refusal, Refusal::Full);
+                        thread::yield_now();
+                    }
+                }
+            })
+        };
+        let mut consumer = ShortRingConsumer::accept(Arc::clone(&there), 1);
+        consumer.begin_run(7);
+        for expected in 1..=2 {
+            let waiting = loop {
+                if let Some(waiting) = consumer.look().unwrap() {
+                    break waiting;
+                }
+                thread::yield_now();
+            };
+            let mut room = [0; LEN];
+            consumer.take(waiting, &mut room);
+            assert_eq!((waiting.packet, room[0]), (256, expected));
+            consumer.publish(consumer.position().unwrap());
+        }
+        sender.join().unwrap();
     });
 }

@@ -1,7 +1,11 @@
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::thread;
 
+use ferroce_proto::mr::Piece;
+
 use super::protocol::longest;
+use super::short_ring::BODY;
 use super::*;
 use crate::fd::Fd;
 use crate::memory::file;
@@ -154,11 +158,10 @@ const HEAD: Head = [1, 2, 3];
 
 /// What a consumer finds, behind the head.
 fn pop(consumer: &mut ShortRingReceiver) -> Result<Option<Vec<u8>>, Broken> {
-    let (waiting, mut room) = (consumer.look()?, [0; LONGEST_REST]);
-    Ok(waiting.map(|waiting| {
-        let (head, rest) = consumer.take(waiting, &mut room);
-        assert_eq!(head, HEAD);
-        rest.to_vec()
+    Ok(consumer.look()?.map(|waiting| {
+        let mut rest = vec![0; waiting.rest];
+        assert_eq!(consumer.take(waiting, &mut rest), HEAD);
+        rest
     }))
 }
 
@@ -182,7 +185,7 @@ fn short_ring() -> (ShortRingSender, ShortRingReceiver, Sender) {
 fn a_short_ring_passes_messages_until_it_is_full() {
     let (mut producer, mut consumer, _ring) = short_ring();
     let bytes = |round: u8, count: usize| -> Vec<u8> {
-        let len = count % (LONGEST_REST + 1);
+        let len = 4 * count % (LONGEST_IN_SLOT + 4);
         (0..=u8::MAX).map(|at| round ^ at).take(len).collect()
     };
     for round in 0..20_u8 {
@@ -197,33 +200,107 @@ fn a_short_ring_passes_messages_until_it_is_full() {
         }
         assert_eq!(pop(&mut consumer), Ok(None));
         assert_eq!(
-            producer.push((HEAD, &[1]), None),
+            producer.push((HEAD, &[1; 4]), None),
             Ok(false),
             "nothing was said of it"
         );
         consumer.publish(begin.wrapping_add(256));
         assert_eq!(producer.look(), begin.wrapping_add(256));
     }
-    assert_eq!(
-        producer.push((HEAD, &[0; LONGEST_REST + 1]), None),
-        Err(Broken)
-    );
+    for len in [LONGEST_IN_SLOT + 4, 1] {
+        let rest = [0; LONGEST_IN_SLOT + 4];
+        assert_eq!(producer.push((HEAD, &rest[..len]), None), Err(Broken));
+    }
+}
+
+/// A long message.
+fn long(rest: &[u8]) -> Long<'_> {
+    Long {
+        head: HEAD,
+        rest: Piece::Inline(rest),
+        packet: 1024,
+    }
+}
+
+/// Bytes that tell where they are.
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| u8::try_from((seed * 7 + at / 3) % 251).unwrap())
+        .collect()
+}
+
+/// The bytes of a message as they come: filled up with zeros.
+fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+#[test]
+fn long_messages_lie_in_the_body_until_they_are_read() {
+    let (mut producer, mut consumer, _ring) = short_ring();
+    let mut sent = VecDeque::new();
+    let mut full = 0;
+    for round in 0..400_usize {
+        let len = [LONGEST_REST, 105, 5000, 8 << 10, LONGEST_REST - 3][round % 5];
+        let bytes = pattern(round, len);
+        while let Err(refusal) = producer.push_long(&long(&bytes), None) {
+            assert_eq!(refusal, Refusal::Full);
+            full += 1;
+            // Some of them at a time.
+            for _ in 0..1 + round % 7 {
+                let Some(expected) = sent.pop_front() else {
+                    break;
+                };
+                assert_eq!(pop(&mut consumer), Ok(Some(expected)));
+            }
+            consumer.publish(consumer.position().unwrap());
+        }
+        sent.push_back(padded(bytes));
+        if round % 3 == 0 {
+            assert!(producer.push((HEAD, &[9; 8]), None).unwrap());
+            sent.push_back(vec![9; 8]);
+        }
+    }
+    for expected in sent {
+        assert_eq!(pop(&mut consumer), Ok(Some(expected)));
+    }
+    assert!(full > 10, "it was full {full} times");
+    let too_long = vec![0; LONGEST_REST + 1];
+    let refused = producer.push_long(&long(&too_long), None);
+    assert_eq!(refused, Err(Refusal::Broken));
+}
+
+#[test]
+fn a_conversation_of_long_messages_stays_in_one_place() {
+    let (mut producer, mut consumer, _ring) = short_ring();
+    for round in 0..600 {
+        let bytes = pattern(round, 8000);
+        producer.push_long(&long(&bytes), None).unwrap();
+        let at = consumer.position().unwrap();
+        let offset = ShortRingWord::Offset(at);
+        assert_eq!(producer.area().load(offset, Ordering::Relaxed), 0);
+        let waiting = consumer.look().unwrap().unwrap();
+        assert_eq!((waiting.packet, waiting.packets()), (1024, 8));
+        assert_eq!(pop(&mut consumer), Ok(Some(bytes)));
+        consumer.publish(consumer.position().unwrap());
+        producer.look();
+    }
 }
 
 #[test]
 fn what_belongs_to_another_run_is_not_seen() {
     let (mut producer, mut consumer, _ring) = short_ring();
-    producer.push((HEAD, &[1]), None).unwrap();
-    assert_eq!(pop(&mut consumer), Ok(Some(vec![1])));
+    producer.push((HEAD, &[1; 4]), None).unwrap();
+    assert_eq!(pop(&mut consumer), Ok(Some(vec![1; 4])));
     let next = producer.begin_run();
-    producer.push((HEAD, &[2]), None).unwrap();
+    producer.push((HEAD, &[2; 4]), None).unwrap();
     assert_eq!(pop(&mut consumer), Ok(None), "it does not know of it");
     consumer.publish(consumer.position().unwrap());
     assert_eq!(producer.look(), next, "the word of the last run is old");
     consumer.begin_run(next);
-    assert_eq!(pop(&mut consumer), Ok(Some(vec![2])));
+    assert_eq!(pop(&mut consumer), Ok(Some(vec![2; 4])));
     consumer.end_run();
-    producer.push((HEAD, &[3]), None).unwrap();
+    producer.push((HEAD, &[3; 4]), None).unwrap();
     assert_eq!(pop(&mut consumer), Ok(None), "it does not look");
 }
 
@@ -237,11 +314,24 @@ fn a_peer_that_lies_in_a_short_ring_is_found_out_or_not_believed() {
         lie(ShortRingWord::Read, read);
         assert_eq!(producer.look(), at);
     }
-    producer.push((HEAD, &[1]), None).unwrap();
-    for length in [117, u32::MAX, 11, 0] {
+    producer.push((HEAD, &[1; 4]), None).unwrap();
+    let words = |bytes: usize| u32::try_from(bytes / 4).unwrap();
+    let most = words(LONGEST_REST);
+    for (length, offset) in [
+        (most + 1, 0),
+        (u32::MAX, 0),
+        (most, BODY - 4 * most + 4),
+        (words(LONGEST_IN_SLOT) + 1, u32::MAX),
+        (words(LONGEST_IN_SLOT) + 1, BODY),
+    ] {
         lie(ShortRingWord::Length(at), length);
-        assert_eq!(pop(&mut consumer), Err(Broken), "{length}");
+        lie(ShortRingWord::Offset(at), offset);
+        assert_eq!(pop(&mut consumer), Err(Broken), "{length} at {offset}");
     }
+    lie(ShortRingWord::Offset(at), BODY - 4 * most);
+    lie(ShortRingWord::Length(at), most);
+    let found = consumer.look().unwrap().map(|waiting| waiting.rest);
+    assert_eq!(found, Some(LONGEST_REST), "the last place of all");
     for read in [at.wrapping_add(2), at.wrapping_sub(1), !at] {
         let short_ring = SHORT_RINGS - 1;
         let ack = ShortRingAck::new(short_ring, read, Some(100));
@@ -255,11 +345,12 @@ fn what_a_message_says_of_the_other_short_ring_is_as_if_it_was_read_there() {
     let (mut out, _, _ring) = short_ring();
     let (mut back, mut ears, _other) = short_ring();
     let at = out.position();
-    out.push((HEAD, &[1]), None).unwrap();
+    out.push((HEAD, &[1; 4]), None).unwrap();
     let said = ShortRingAck::new(SHORT_RINGS - 1, at.wrapping_add(1), Some(0));
-    back.push((HEAD, &[2; LONGEST_REST]), Some(said)).unwrap();
+    back.push((HEAD, &[2; LONGEST_IN_SLOT]), Some(said))
+        .unwrap();
     assert_eq!(ears.look().unwrap().unwrap().ack, Some(said));
-    assert_eq!(pop(&mut ears), Ok(Some(vec![2; LONGEST_REST])));
+    assert_eq!(pop(&mut ears), Ok(Some(vec![2; LONGEST_IN_SLOT])));
     assert_eq!(ears.look(), Ok(None), "nothing is there");
     let of_another = ShortRingAck::new(0, said.read(), Some(0));
     assert_eq!(out.on_ack(of_another), at);

@@ -141,10 +141,10 @@ impl Flight {
         cost
     }
 
-    /// The oldest packet, of a message of one, is acknowledged, and nothing is sent again.
+    /// The oldest packets, those of a message, are acknowledged, and nothing is sent again.
     #[inline]
-    pub(super) fn on_one_acknowledged(&mut self, cost: u64) {
-        self.oldest += 1;
+    pub(super) fn on_message_acknowledged(&mut self, packets: u32, cost: u64) {
+        self.oldest += u64::from(packets);
         self.bytes -= cost;
     }
 

@@ -70,6 +70,8 @@ use crate::time::Time;
 use crate::verbs::{PostError, QpEvent, QpState, QpType, RecvWr, SendOp, SendWr};
 use crate::wire::{Operation, Packet, Position};
 
+pub use self::fast::cut::cut;
+pub use self::fast::long::LongMessage;
 pub use self::fast::send::{FastHead, FastOutcome};
 pub use self::fast::short::MAX_SHORT;
 pub use self::rendezvous::{MAX_RENDEZVOUS, MIN_RENDEZVOUS, Rendezvous};
@@ -344,6 +346,19 @@ impl RcQp {
     #[must_use]
     pub fn owes_only_ack(&self) -> bool {
         self.responder.owes_only_ack() && !self.requester.wants_transmit(&self.shared)
+    }
+
+    /// Payload bytes of a full packet.
+    #[must_use]
+    #[inline]
+    pub fn mtu(&self) -> u32 {
+        self.shared.mtu()
+    }
+
+    /// Whether answers to the peer's requests are to be sent.
+    #[must_use]
+    pub fn owes_answers(&self) -> bool {
+        self.responder.wants_transmit()
     }
 
     /// Whether something that it has sent waits for an answer.

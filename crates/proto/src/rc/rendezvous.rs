@@ -61,6 +61,9 @@ pub struct Rendezvous {
 pub(super) struct RendezvousSender {
     /// What makes them valid; none: none is made.
     pub(super) token: Option<u64>,
+    /// Most bytes of a plain SEND that goes some other way, see
+    /// [`RcQp::offer_sends_above`].
+    sent_otherwise: u32,
     back_off: BackOff,
 }
 
@@ -78,7 +81,8 @@ impl RendezvousSender {
         let [sge] = sges[..] else {
             return None;
         };
-        if !kind || !(MIN_RENDEZVOUS..=MAX_RENDEZVOUS).contains(&sge.length) {
+        let is_short = wr.op == SendOp::Send && sge.length <= self.sent_otherwise;
+        if !kind || is_short || !(MIN_RENDEZVOUS..=MAX_RENDEZVOUS).contains(&sge.length) {
             return None;
         }
         if !self.back_off.tries() {
@@ -101,6 +105,12 @@ impl RcQp {
         if self.shared.config.qp_type == QpType::Rc {
             self.requester.rendezvous.token = Some(token);
         }
+    }
+
+    /// SENDs that are posted from here on are not offered if they have so many bytes or less: there
+    /// is a faster way for them.
+    pub fn offer_sends_above(&mut self, bytes: u32) {
+        self.requester.rendezvous.sent_otherwise = bytes;
     }
 
     /// The token with which SENDs are offered now.

@@ -62,10 +62,10 @@ impl Wqe {
         }
     }
 
-    /// Whether it is a message that an acknowledgement answers, of one packet that has its bytes.
+    /// Whether it is a message that an acknowledgement answers, of packets that have its bytes.
     #[inline]
-    pub(super) fn is_short_message(&self) -> bool {
-        self.packets == 1 && self.wr.op.is_send() && self.rendezvous.is_none()
+    pub(super) fn is_message(&self) -> bool {
+        self.wr.op.is_send() && self.rendezvous.is_none()
     }
 
     /// XRC: the shared receive queue that every packet names.
@@ -231,28 +231,33 @@ impl SendQueue {
 }
 
 impl SendQueue {
-    /// Appends a message of one packet that has been sent, behind others that have. Returns its
-    /// bytes.
+    /// Appends a message that has been sent, behind others that have. Returns its bytes and
+    /// packets.
     #[expect(
         clippy::inline_always,
         reason = "a few words, which are not to go through memory"
     )]
     #[inline(always)]
-    pub(super) fn push_sent(&mut self, wr: SendWr) -> u32 {
+    pub(super) fn push_sent(&mut self, wr: SendWr, shared: &QpShared) -> (u32, u32) {
         let length = u32::try_from(payload_len(&wr.payload))
-            .expect("invariant: what is sent in one packet is shorter than that");
+            .expect("invariant: what is sent at once is shorter than that");
+        let packets = if length <= shared.mtu() {
+            1
+        } else {
+            packets_of(length, shared.attr.path_mtu)
+        };
         self.ring.push_back(Wqe {
             wr,
             start: self.tail,
-            packets: 1,
+            packets,
             rendezvous: None,
             length,
             repeated: false,
             placed: false,
         });
-        self.tail += 1;
+        self.tail += u64::from(packets);
         self.cursor += 1;
-        length
+        (length, packets)
     }
 }
 

@@ -180,6 +180,18 @@ pub enum PlainPayload<'a> {
     Inline(&'a [u8]),
 }
 
+impl PlainPayload<'_> {
+    /// Bytes.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a length, not a collection")]
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::Sge(sge) => sge.length as usize,
+            Self::Inline(data) => data.len(),
+        }
+    }
+}
+
 impl SendWr {
     /// The same as a [`PlainSend`], if it is one.
     #[must_use]

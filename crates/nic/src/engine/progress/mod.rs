@@ -371,9 +371,9 @@ impl Nic {
         }
     }
 
-    /// Takes what this process has sent to itself. Whoever does a round just now is waited for, but
-    /// not for ever: it may be this thread.
-    pub(crate) fn hear_itself(&self) {
+    /// Takes what has come. A thread that makes a round just now is waited for, but not for ever: it
+    /// may be this one.
+    pub(crate) fn hear(&self) {
         let until = clock::monotonic() + PATIENCE;
         loop {
             if let Some(mut progress) = self.progress.try_lock() {

@@ -54,11 +54,6 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Whether it ends in the process that has `slot`, on this host.
-    pub(crate) fn leads_to(&self, slot: u16) -> bool {
-        self.slot() == Some(slot)
-    }
-
     /// The process of this host to which it leads, if it is one.
     pub(crate) fn slot(&self) -> Option<u16> {
         match &self.reach {

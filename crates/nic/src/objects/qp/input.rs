@@ -187,8 +187,8 @@ impl Qp {
     /// Says at once what might wait, and hears what was said: its end, or that of the process, is
     /// near. What the peer has taken by now is done, and not flushed.
     pub(crate) fn speak_up(&self, now: Time) {
-        if self.waits_for_this_process() {
-            self.nic().hear_itself();
+        if self.waits_within_host() {
+            self.nic().hear();
         }
         let mut locked = self.lock();
         self.run_short_rings(&mut locked, now);
@@ -200,12 +200,11 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
-    /// Whether a peer in this process has something to acknowledge. That it ends is told at once,
-    /// but its packets lie in a ring.
-    fn waits_for_this_process(&self) -> bool {
+    /// Whether a peer of this host has something to acknowledge, and may have done so: its packets
+    /// lie in a ring.
+    fn waits_within_host(&self) -> bool {
         let locked = self.lock();
-        let slot = self.nic().numbers().slot();
-        locked.path.as_ref().is_some_and(|path| path.leads_to(slot))
+        locked.path.as_ref().is_some_and(Path::is_local)
             && matches!(&locked.transport, Transport::Rc(rc) if rc.in_flight() > 0)
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::LONGEST_REST;
+use ferroce_os::ring::LONGEST_IN_SLOT;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::time::Time;
@@ -60,8 +60,8 @@ pub(super) struct Locked {
     pub(super) memos: [QpMemo; 2],
     /// Tags of its packets on the wire.
     pub(super) seal: Seal,
-    /// Room for what is in a short ring behind a header, on its way.
-    pub(super) room: [u8; LONGEST_REST],
+    /// Room for what goes into a slot of a short ring behind a header.
+    pub(super) room: [u8; LONGEST_IN_SLOT],
     /// Room for a short message, and an acknowledgement before it.
     pub(super) short: Batch,
     /// Where the last datagram went.
@@ -100,7 +100,7 @@ impl Locked {
             short_rings: ShortRings::default(),
             memos: Default::default(),
             seal: Seal::default(),
-            room: [0; LONGEST_REST],
+            room: [0; LONGEST_IN_SLOT],
             short: Batch::default(),
             known: None,
             waits_until: None,

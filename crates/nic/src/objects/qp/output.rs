@@ -6,6 +6,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::QpType;
 
 use super::Qp;
+use super::fast::QueuedSend;
 use super::input::fail_soon;
 use super::locked::Locked;
 use super::transport::Transport;
@@ -61,7 +62,11 @@ impl Qp {
             let sent = match locked.transport {
                 Transport::Iwarp(_) => return self.drive_stream(locked, now),
                 Transport::Ud(_) => self.send_datagrams(locked, now),
-                Transport::Rc(_) | Transport::Uc(_) => self.send_to_peer(locked, now),
+                Transport::Rc(_) | Transport::Uc(_) => match self.send_by_itself(locked, now) {
+                    QueuedSend::Sent(packets, bytes) => Some((packets, bytes)),
+                    QueuedSend::Waits => None,
+                    QueuedSend::Otherwise => self.send_to_peer(locked, now),
+                },
             };
             let Some((sent_packets, sent_bytes)) = sent else {
                 return;
@@ -70,6 +75,24 @@ impl Qp {
             packets += sent_packets;
             bytes += sent_bytes;
         }
+    }
+
+    /// Sends one message by the short ring, if that is its way. What the peer's requests are owed
+    /// goes before it: its program may end the connection when it has the message, and what is not
+    /// acknowledged by then is flushed.
+    fn send_by_itself(&self, locked: &mut Locked, now: Time) -> QueuedSend {
+        let owes =
+            |locked: &Locked| matches!(&locked.transport, Transport::Rc(rc) if rc.owes_answers());
+        if !self.goes_by_short_ring(locked) {
+            return QueuedSend::Otherwise;
+        }
+        if owes(locked) {
+            self.send_word(locked, now);
+        }
+        if owes(locked) {
+            return QueuedSend::Otherwise;
+        }
+        self.send_queued(locked)
     }
 
     /// Sends one batch to the only peer. Returns its packets and bytes; `None` if nothing more can
@@ -105,6 +128,7 @@ impl Qp {
             None => WIRE_BATCH_BYTES,
         };
         let before = locked.transport.next_request();
+        let is_send = matches!(&locked.transport, Transport::Rc(rc) if rc.next_queued().is_some());
         let cost = self.fill(locked, &mut batch, (max, room, |_| true), now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
@@ -112,7 +136,11 @@ impl Qp {
             return None;
         }
         if locked.transport.next_request() != before {
-            locked.short_rings.end_run();
+            if is_send {
+                locked.short_rings.pause();
+            } else {
+                locked.short_rings.end_run();
+            }
         }
         if egress.send(self.qpn, batch) {
             self.note_packets(locked, egress.carrier());
@@ -134,6 +162,13 @@ impl Qp {
     /// the peer's requests with the link. The peer would take what this program has received for
     /// lost.
     pub(super) fn leave_last_word(&self, locked: &mut Locked, now: Time) {
+        if locked.queued && !locked.retired {
+            self.send_word(locked, now);
+        }
+    }
+
+    /// Sends the acknowledgement or NAK that it owes, unless responses go before it.
+    fn send_word(&self, locked: &mut Locked, now: Time) {
         let Some(Path {
             reach: Reach::Link(egress),
             addressing,
@@ -142,9 +177,6 @@ impl Qp {
         else {
             return;
         };
-        if !locked.queued || locked.retired {
-            return;
-        }
         let mut batch = egress.batch();
         batch.addressing = addressing;
         let any = self.with_cx(locked, now, |locked, cx| {
@@ -152,6 +184,7 @@ impl Qp {
         });
         if any {
             end_packet(locked, &mut batch);
+            self.tally.count_tx(1, batch.bytes.len());
             // The way that a packet has gone makes no difference any more, nor does a peer that is
             // gone.
             let _ = egress.send(self.qpn, batch);

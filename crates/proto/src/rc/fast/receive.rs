@@ -8,7 +8,7 @@
 use super::send::is_usual;
 use crate::ids::Psn;
 use crate::mr::{Access, Opens, Span, Unmapped};
-use crate::rc::config::QpShared;
+use crate::rc::config::{QpShared, packets_of};
 use crate::rc::fault::Reject;
 use crate::rc::post::check_recv;
 use crate::rc::responder::{Responder, recv_completion};
@@ -22,7 +22,9 @@ impl RcQp {
     #[inline]
     pub fn on_brief(&mut self, cx: &mut Cx<'_>, brief: &Brief<'_>) -> Option<bool> {
         match brief.kind {
-            BriefKind::Send(payload) if self.is_ready_to_take() => {
+            BriefKind::Send(payload)
+                if self.is_ready_to_take() && payload.len() <= self.shared.mtu() as usize =>
+            {
                 let (message, memory) = (BriefSend::of(&brief.bth, payload.len()), cx.memory);
                 let outcome = self.responder.take_brief(
                     &self.shared,
@@ -96,7 +98,8 @@ impl RcQp {
 
 impl Responder {
     /// Takes a SEND between two messages, if it is what is expected and there is a receive of one
-    /// piece for it that is open: `write` copies its bytes there.
+    /// piece for it that is open: `write` copies its bytes there. It has as many PSNs as packets of
+    /// its bytes would have.
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
@@ -112,7 +115,7 @@ impl Responder {
         sink: &mut (impl Sink + ?Sized),
         message: &BriefSend,
     ) -> Option<Result<(), Reject>> {
-        if message.psn != self.expected || message.len > shared.mtu() as usize {
+        if message.psn != self.expected {
             return None;
         }
         let recv = self.recv.pop_front()?;
@@ -125,12 +128,22 @@ impl Responder {
             ..recv_completion(shared, &recv)
         };
         self.begin_in_turn();
+        let more = byte_len > shared.mtu();
+        if more {
+            self.took_all_but_last(packets_of(byte_len, shared.attr.path_mtu));
+        }
         if !sink.recv_completion(wc, message.solicited) {
             return Some(Err(Reject::CQ_OVERFLOW));
         }
         self.finish_message();
         self.took(message.ack_req);
         Some(Ok(()))
+    }
+
+    /// A message of several packets was taken at once.
+    #[cold]
+    fn took_all_but_last(&mut self, packets: u32) {
+        self.expected = self.expected.plus(packets - 1);
     }
 }
 

@@ -12,7 +12,9 @@ use crate::rc::direct::Moved;
 use crate::rc::fault::Reject;
 use crate::rc::requester::{Probe, Requester, completion};
 use crate::rc::{Cx, Noted, RcQp, Sink};
-use crate::verbs::{PathMigState, PlainPayload, PlainSend, QpState, QpType, SendFlags, SendWr};
+use crate::verbs::{
+    PathMigState, PlainPayload, PlainSend, QpState, QpType, SendFlags, SendWr, Sge,
+};
 use crate::wire::{BriefSend, Bth, Opcode, Operation, Position, pad_count, padded_len};
 
 /// The opcode of a SEND in one packet.
@@ -123,8 +125,8 @@ impl RcQp {
         opened.ok().map(|_| sge.length)
     }
 
-    /// Queues a SEND whose packet [`prepare_fast`](Self::prepare_fast) has written and the peer
-    /// can find.
+    /// Queues a SEND whose packet [`prepare_fast`](Self::prepare_fast) or
+    /// [`prepare_long`](Self::prepare_long) has written and the peer can find.
     #[expect(
         clippy::inline_always,
         reason = "a few words, which are not to go through memory"
@@ -132,15 +134,16 @@ impl RcQp {
     #[inline(always)]
     pub fn commit_fast(&mut self, wr: impl Into<SendWr>) {
         let requester = &mut self.requester;
-        let length = requester.queue.push_sent(wr.into());
-        requester.waiting.pass();
-        requester.unasked = 0;
-        let cost = u64::from(PACKET_COST) + u64::from(length);
-        requester
-            .flight
-            .on_sent(requester.flight.next() + 1, cost, false);
+        let (length, packets) = requester.queue.push_sent(wr.into(), &self.shared);
+        requester.on_message_sent(length, packets);
         self.requester_turn = true;
     }
+}
+
+/// What a message takes of the window.
+#[inline]
+pub(super) fn cost_of(length: u32, packets: u32) -> u64 {
+    u64::from(PACKET_COST) * u64::from(packets) + u64::from(length)
 }
 
 /// What became of something that was to be done the fast way.
@@ -188,8 +191,8 @@ impl RcQp {
         self.settle_request(cx, Err(Reject::CQ_OVERFLOW));
     }
 
-    /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages of one
-    /// packet. What was acknowledged before changes nothing.
+    /// An acknowledgement of everything up to a PSN, if nothing is outstanding but messages, all of
+    /// whose packets it is about. What was acknowledged before changes nothing.
     #[inline]
     pub fn acknowledge_fast(&mut self, sink: &mut impl Sink, psn: Psn) -> FastOutcome {
         let (shared, requester) = (&self.shared, &mut self.requester);
@@ -201,7 +204,7 @@ impl RcQp {
         };
         let (mut bytes, mut outcome) = (0, FastOutcome::Done);
         while requester.flight.oldest() <= sequence && outcome == FastOutcome::Done {
-            match requester.retire_short(shared, sink) {
+            match requester.retire_message(shared, sink, sequence) {
                 Some((cost, outcome_of_one)) => (bytes, outcome) = (bytes + cost, outcome_of_one),
                 None => outcome = FastOutcome::Unusual,
             }
@@ -216,7 +219,7 @@ impl RcQp {
 impl Requester {
     /// Whether nothing is under way but what waits for acknowledgements, and no timer runs.
     #[inline]
-    fn is_quiet(&self, shared: &QpShared) -> bool {
+    pub(super) fn is_quiet(&self, shared: &QpShared) -> bool {
         self.flight.next() == self.flight.limit()
             && self.flight.requests() == 0
             && self.probe == Probe::Idle
@@ -234,21 +237,26 @@ impl Requester {
         self.went_back = false;
     }
 
-    /// Takes the oldest work request, which is acknowledged, off the queue, if it is a message of
-    /// one packet. Returns what it took of the window.
+    /// Takes the oldest work request off the queue, if it is a message and everything up to a
+    /// packet is acknowledged, which is all of it. Returns what it took of the window.
     #[inline]
-    fn retire_short(
+    fn retire_message(
         &mut self,
         shared: &QpShared,
         sink: &mut impl Sink,
+        last: u64,
     ) -> Option<(u64, FastOutcome)> {
-        let wqe = self.queue.front().filter(|wqe| wqe.is_short_message())?;
-        let cost = u64::from(PACKET_COST) + u64::from(wqe.length);
+        let wqe = self.queue.front().filter(|wqe| wqe.is_message())?;
+        let is_whole = wqe.start == self.flight.oldest() && wqe.end() <= last + 1;
+        if wqe.packets > 1 && !is_whole {
+            return None;
+        }
+        let (packets, cost) = (wqe.packets, cost_of(wqe.length, wqe.packets));
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let wc = signalled.then(|| completion(shared, &wqe.wr));
         self.queue.drop_front();
         self.moved = Moved::default();
-        self.flight.on_one_acknowledged(cost);
+        self.flight.on_message_acknowledged(packets, cost);
         if wc.is_some_and(|wc| !sink.send_completion(wc, false)) {
             return Some((cost, FastOutcome::Overflow));
         }
@@ -260,9 +268,17 @@ impl Requester {
     #[inline]
     fn has_place(&self, shared: &QpShared, len: u32) -> bool {
         let flight = &self.flight;
-        let cost = u64::from(PACKET_COST) + u64::from(len);
         self.queue.len() < shared.config.cap.max_send_wr as usize
-            && flight.has_room(flight.next() + 1, cost, self.most())
+            && flight.has_room(flight.next() + 1, cost_of(len, 1), self.most())
+    }
+
+    /// A message was sent, all of it.
+    #[inline]
+    pub(super) fn on_message_sent(&mut self, length: u32, packets: u32) {
+        self.waiting.pass();
+        self.unasked = 0;
+        let to = self.flight.next() + u64::from(packets);
+        self.flight.on_sent(to, cost_of(length, packets), false);
     }
 
     /// The header of the next packet, if that is a SEND.
@@ -298,18 +314,22 @@ fn read(
 ) -> Option<()> {
     match payload {
         PlainPayload::Inline(data) => to.copy_from_slice(data),
-        PlainPayload::Sge(sge) => {
-            let (pd, none) = (shared.config.pd, Access::empty());
-            let span = opens.open(sge.lkey, pd, (sge.addr, sge.length.into()), none);
-            memory.read(span.ok()?, to).ok()?;
-        }
+        PlainPayload::Sge(sge) => memory.read(open(shared, opens, sge)?, to).ok()?,
     }
     Some(())
 }
 
+/// The memory of a message.
+#[inline]
+pub(super) fn open<'a>(shared: &QpShared, opens: &'a mut impl Opens, sge: Sge) -> Option<Span<'a>> {
+    let (pd, none) = (shared.config.pd, Access::empty());
+    let span = opens.open(sge.lkey, pd, (sge.addr, sge.length.into()), none);
+    span.ok()
+}
+
 /// Bytes of a message, if that may be so long.
 #[inline]
-fn payload_of(shared: &QpShared, send: &PlainSend<'_>) -> Option<u32> {
+pub(super) fn payload_of(shared: &QpShared, send: &PlainSend<'_>) -> Option<u32> {
     match send.payload {
         PlainPayload::Sge(sge) => Some(sge.length),
         PlainPayload::Inline(data) => {

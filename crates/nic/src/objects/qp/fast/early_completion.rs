@@ -29,15 +29,12 @@ use crate::objects::qp::locked::Locked;
 use crate::objects::qp::results::Results;
 use crate::objects::qp::transport::Transport;
 
-/// Most bytes that are promised: more than fit into a slot.
-const MOST: u8 = u8::MAX - 1;
-
 /// A receive that was found to take a message, of so many bytes at most, as long as the rights
 /// table has this edition.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Checked {
     edition: u64,
-    most: u8,
+    most: u32,
 }
 
 /// The receives of a queue pair, whose lock the caller has.
@@ -53,7 +50,7 @@ impl Receives<'_> {
     /// Most bytes of the next message that is surely taken if it comes by the short ring, if its
     /// receive was looked at before, or is good now.
     #[inline]
-    pub(super) fn early_limit(&self, before: Option<Checked>) -> Option<u8> {
+    pub(super) fn early_limit(&self, before: Option<Checked>) -> Option<u32> {
         let edition = self.qp.nic().rights().edition();
         let is_good = |checked: &Checked| checked.edition == edition;
         let checked = before.filter(is_good).or_else(|| self.check(0))?;
@@ -66,8 +63,7 @@ impl Receives<'_> {
     fn check(&self, ahead: usize) -> Option<Checked> {
         let &Self { qp, rc, memo } = self;
         let edition = qp.nic().rights().edition();
-        let room = rc.room_for(ahead, &mut Remembered { qp, memo })?;
-        let most = u8::try_from(room).unwrap_or(MOST).min(MOST);
+        let most = rc.room_for(ahead, &mut Remembered { qp, memo })?;
         Some(Checked { edition, most })
     }
 }

@@ -1,12 +1,13 @@
 //! Short rings: memory that this queue pair and its peer in another process have for their small
 //! packets alone (`ferroce_os::ring`).
 //!
-//! A short ring carries the very packets that would go through the ring, so the general way can
-//! take up after each of them. A queue pair that has sent small messages through the ring
-//! for a while, and nothing else, offers a short ring; once the other side has accepted it, a *run*
+//! A short ring carries what would go through the ring: packets, or a SEND in one piece that takes
+//! as many PSNs as it would have packets. So the general way can take up after each of them. The
+//! first SEND of a queue pair offers a short ring; once the other side has accepted it, a *run*
 //! begins, by a word behind all packets that went through the ring before. Whatever goes as a
 //! packet by the ring ends the run, and the receiver takes all that is in its short ring before it
 //! looks at a packet from the ring: so both together keep the order in which packets were sent.
+//! While the short ring is full, SENDs stay in the send queue, and go when the receiver has read.
 //!
 //! How far the receiver has read is an acknowledgement for a sender that looks there. A sender that
 //! sleeps gets an acknowledgement by the ring. Where the program has always answered a message
@@ -18,7 +19,8 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `send`, `prepare` | the end that sends: offers, runs, what the receiver has read; a SEND from the program's call into a slot |
+//! | `send`, `prepare` | the end that sends: what the receiver has read; a SEND from the program's call into a slot |
+//! | `seek` | offers, runs, and what waits while the short ring is full |
 //! | `receive`, `take` | the end that receives; a slot's message into the program's memory, and its completion |
 //! | `delayed_ack` | what is said with the program's answer |
 //! | `piggyback` | whether a program answers each message, on any link |
@@ -34,20 +36,26 @@ pub(super) mod piggyback;
 mod prepare;
 mod receive;
 pub(super) mod rights_cache;
+mod seek;
 mod send;
 mod short;
 mod take;
 
-use ferroce_os::ring::Head;
+use ferroce_os::memory::RawMemory;
+use ferroce_os::ring::{Head, LONGEST_IN_SLOT, LONGEST_REST, Long, Refusal};
 use ferroce_proto::ids::Qpn;
+use ferroce_proto::mr::{Memory as _, Piece, Unmapped};
+use ferroce_proto::rc::LongMessage;
 use ferroce_proto::time::Time;
 
 use self::early_completion::Checked;
 use self::receive::Receiving;
+use self::seek::HABIT;
+pub(super) use self::seek::QueuedSend;
 use self::send::Sending;
 use super::Qp;
 use super::locked::Locked;
-use crate::engine::End;
+use crate::engine::{End, Eye, Watch};
 use crate::link::local::Frame;
 use crate::objects::cq::DirectDelivery;
 
@@ -56,12 +64,13 @@ use crate::objects::cq::DirectDelivery;
 pub(super) struct ShortRings {
     out: Option<Box<Sending>>,
     into: Option<Box<Receiving>>,
-    /// Small messages sent by the ring, in a row.
+    /// Messages in a row that could have gone by a short ring, and went by the ring.
     streak: u32,
 }
 
 impl ShortRings {
-    /// Something goes out by packets: what follows is to come behind it.
+    /// Something goes out by packets that could not go by a short ring: what follows is to come
+    /// behind it.
     pub(super) fn end_run(&mut self) {
         self.streak = 0;
         self.pause();
@@ -75,8 +84,18 @@ impl ShortRings {
         self.out.as_deref().is_some_and(open)
     }
 
+    /// Most bytes of a SEND that goes by a short ring, or by packets until there is one: 0 if it
+    /// seems that there will be none.
+    pub(super) fn longest(&self) -> u32 {
+        if self.out.is_some() || self.streak < HABIT {
+            u32::try_from(LONGEST_REST).expect("invariant: some KiB")
+        } else {
+            0
+        }
+    }
+
     /// What follows goes by packets, for a while.
-    fn pause(&mut self) {
+    pub(super) fn pause(&mut self) {
         if let Some(out) = &mut self.out {
             out.end_run();
         }
@@ -137,7 +156,7 @@ impl ShortRings {
     fn push(
         &mut self,
         packet: (Head, &[u8]),
-        early_limit: impl FnOnce(Option<Checked>) -> Option<u8>,
+        early_limit: impl FnOnce(Option<Checked>) -> Option<u32>,
     ) -> bool {
         let Some(out) = &mut self.out else {
             return false;
@@ -149,6 +168,52 @@ impl ShortRings {
             into.hold(ack.read());
         }
         is_in
+    }
+}
+
+impl ShortRings {
+    /// As [`push`](Self::push), for a message that is as long as so many packets.
+    fn push_long(
+        &mut self,
+        message: (&Long<'_>, u32),
+        early_limit: impl FnOnce(Option<Checked>) -> Option<u32>,
+    ) -> Result<(), Refusal> {
+        let out = self.out.as_mut().ok_or(Refusal::Broken)?;
+        let into = self.into.as_deref_mut();
+        let ack = into.and_then(|into| into.on_answer(early_limit));
+        let pushed = out.push_long(message, ack);
+        if let (Err(_), Some(ack), Some(into)) = (pushed, ack, &mut self.into) {
+            into.hold(ack.read());
+        }
+        pushed
+    }
+
+    /// Puts a SEND in, whatever its length; `room` is for one that fits into a slot.
+    fn push_whole(
+        &mut self,
+        message: &LongMessage<'_>,
+        room: &mut [u8; LONGEST_IN_SLOT],
+        early_limit: impl FnOnce(Option<Checked>) -> Option<u32>,
+    ) -> Result<(), Refusal> {
+        let bytes = message.payload.len();
+        if bytes > LONGEST_IN_SLOT {
+            let long = Long {
+                head: message.head,
+                rest: message.payload,
+                packet: message.packet,
+            };
+            return self.push_long((&long, message.packets), early_limit);
+        }
+        let rest = &mut room[..bytes.next_multiple_of(4)];
+        rest.fill(0);
+        match message.payload {
+            Piece::Inline(data) => rest[..bytes].copy_from_slice(data),
+            Piece::Registered(span) => RawMemory
+                .read(span, &mut rest[..bytes])
+                .map_err(|Unmapped| Refusal::Unmapped)?,
+        }
+        let is_in = self.push((message.head, rest), early_limit);
+        is_in.then_some(()).ok_or(Refusal::Full)
     }
 }
 

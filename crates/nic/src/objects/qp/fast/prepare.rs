@@ -45,7 +45,10 @@ impl Qp {
             qp: self,
             memo: from,
         };
-        let (head, rest) = rc.prepare_fast(common, (&mut opens, &RawMemory), send, room)?;
+        let prepared = rc.prepare_fast(common, (&mut opens, &RawMemory), send, room);
+        let Some((head, rest)) = prepared else {
+            return self.put_long(locked, send);
+        };
         let takes = eligibility.takes();
         let receives = Receives {
             qp: self,
@@ -67,6 +70,42 @@ impl Qp {
         short_rings.look_ahead(&receives);
         let completes_early = !rc.is_unanswered() && short_rings.try_complete_early(rest.len());
         Some(completes_early)
+    }
+
+    /// As [`put_fast`](Self::put_fast), for one that does not fit into a slot, where SENDs may go
+    /// into the short ring.
+    #[inline(never)]
+    fn put_long(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<bool> {
+        let Locked {
+            transport: Transport::Rc(rc),
+            short_rings,
+            memos: [from, into],
+            eligibility,
+            room,
+            ..
+        } = locked
+        else {
+            return None;
+        };
+        let mut opens = Remembering {
+            qp: self,
+            memo: from,
+        };
+        let message = rc.prepare_long(&mut opens, send)?;
+        let receives = Receives {
+            qp: self,
+            rc,
+            memo: into,
+        };
+        let takes = eligibility.takes();
+        let early_limit = |next| takes.then(|| receives.early_limit(next)).flatten();
+        let bytes = message.payload.len();
+        short_rings.push_whole(&message, room, early_limit).ok()?;
+        short_rings.wake(self.nic().looks_again());
+        let packets = message.packets as usize;
+        self.tally.count_tx(packets, Bth::LEN * packets + bytes);
+        short_rings.look_ahead(&receives);
+        Some(!rc.is_unanswered() && short_rings.try_complete_early(bytes))
     }
 
     /// A SEND is in the short ring: the transport is told so. If it `completes_early`, it is done.

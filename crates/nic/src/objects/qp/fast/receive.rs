@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{ShortRingAck, ShortRingConsumer, ShortRingReceiver};
+use ferroce_os::ring::{ShortRingAck, ShortRingConsumer, ShortRingReceiver, Waiting};
+use ferroce_proto::rc::cut;
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::{QpState, QpType};
+use ferroce_proto::verbs::{Mtu, QpState, QpType};
 
 use super::delayed_ack::RingDelayedAck;
 use super::early_completion::Checked;
@@ -25,7 +26,13 @@ pub(super) struct Receiving {
     pub(super) delayed_ack: RingDelayedAck,
     /// The receive that is the first one when one more message is taken.
     pub(super) next: Option<Checked>,
+    /// A message has told that the peer's packets are as long as those of this end. If they were
+    /// not, a message of several packets would be refused.
+    pub(super) cuts_alike: bool,
 }
+
+/// Bytes of a message that is one packet whatever the path MTU is.
+const ONE_PACKET: u32 = Mtu::B256.bytes();
 
 impl Receiving {
     /// Returns what the next message the other way says of this short ring: up to where it was
@@ -33,10 +40,13 @@ impl Receiving {
     #[inline]
     pub(super) fn on_answer(
         &mut self,
-        early_limit: impl FnOnce(Option<Checked>) -> Option<u8>,
+        early_limit: impl FnOnce(Option<Checked>) -> Option<u32>,
     ) -> Option<ShortRingAck> {
         let read = self.delayed_ack.on_answer()?;
-        let early_limit = early_limit(self.next.take());
+        let early_limit = early_limit(self.next.take()).map(|most| match self.cuts_alike {
+            true => most,
+            false => most.min(ONE_PACKET),
+        });
         self.eye.hold(false);
         self.eye.set_promises(early_limit.is_some());
         Some(ShortRingAck::new(
@@ -124,6 +134,7 @@ impl Qp {
             eye: Arc::clone(&eye),
             delayed_ack: RingDelayedAck::default(),
             next: None,
+            cuts_alike: false,
         }));
         Some(eye)
     }
@@ -147,6 +158,12 @@ impl Qp {
             }
             // Nobody would look at what is put in.
             _ => self.say_end(&mut locked),
+        }
+        // What was taken before may have made room for what is queued.
+        let speaks = locked.transport.wants_transmit();
+        drop(locked);
+        if speaks {
+            self.on_turn(true, now);
         }
     }
 
@@ -279,16 +296,31 @@ impl Qp {
     /// Takes what is not as usual. Returns false if that is the end of the run.
     fn take_other(&self, locked: &mut Locked, next: Next, now: Time) -> bool {
         match next {
-            Next::Unusual(head, len) => {
-                let packet = whole(head, &locked.room[..len]);
-                self.take_unusual(locked, &packet, now)
-            }
+            Next::Unusual(waiting) => self.take_whole(locked, waiting, now),
             Next::Overflow => {
                 self.on_recv_overflow(locked, now);
                 false
             }
             Next::Nothing | Next::Lost | Next::Acknowledged(..) => false,
         }
+    }
+
+    /// Takes a message out of a short ring the general way: packet by packet. Returns false if a
+    /// packet was not in its turn, or is to come again.
+    fn take_whole(&self, locked: &mut Locked, waiting: Waiting, now: Time) -> bool {
+        let Some(into) = &mut locked.short_rings.into else {
+            return false;
+        };
+        let packet = whole(&mut into.receiver, waiting);
+        if waiting.packet == 0 {
+            return self.take_unusual(locked, &packet, now);
+        }
+        // Nobody sends packets of other lengths.
+        let packets = cut(&packet, waiting.packet).unwrap_or_default();
+        !packets.is_empty()
+            && packets
+                .iter()
+                .all(|packet| self.take_unusual(locked, packet, now))
     }
 
     /// The completion of a message found no room.

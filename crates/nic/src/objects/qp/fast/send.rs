@@ -1,56 +1,53 @@
-//! The end that sends: whom it is worth to offer a short ring, runs, and what the receiver has
-//! read.
+//! The end that sends: what is in the short ring, and what the receiver has read of it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ferroce_os::ring::{Head, LONGEST, ShortRingAck, ShortRingSender};
-use ferroce_proto::ids::{Msn, Psn, Qpn};
+use ferroce_os::ring::{Head, LONGEST, Long, Refusal, ShortRingAck, ShortRingSender};
+use ferroce_proto::ids::{Msn, Psn};
 use ferroce_proto::rc::FastOutcome;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Bth, Opcode};
 
 use super::take::acknowledge;
-use crate::base::numbers::slot_of;
-use crate::engine::{End, Eye, Watch};
-use crate::link::local::{LateWake, Outgoing, ShortRingEvent, ShortRingNotice};
-use crate::link::path::{Carrier, Path, Reach};
+use crate::engine::Eye;
+use crate::link::local::{LateWake, Outgoing};
+use crate::link::path::{Carrier, Reach};
 use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::Qp;
 use crate::objects::qp::locked::Locked;
 use crate::objects::qp::results::Results;
 use crate::objects::qp::transport::Transport;
 
-/// Small messages in a row that make a queue pair worth a short ring.
-const HABIT: u32 = 32;
-/// Small messages in a row, by the ring, after which it goes back to its short ring.
-const RETURN: u32 = 8;
-/// Of so many small messages one repeats an offer that was not accepted.
-const OFFER_AGAIN: u32 = 4096;
-
 /// How far it is with a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// Offered, with a number.
     Offered(u32),
     /// Accepted, and not used now.
     Idle,
-    /// Used: the next packet must have this PSN, if that is known.
-    Runs(Option<Psn>),
+    /// Used.
+    Runs,
 }
 
 /// The short ring that it sends by.
 #[derive(Debug)]
 pub(super) struct Sending {
-    sender: ShortRingSender,
+    pub(super) sender: ShortRingSender,
     pub(super) link: Arc<Outgoing>,
-    eye: Arc<Eye>,
-    stage: Stage,
-    /// A position of the last run and the PSN of what is there. The others follow from that.
-    known: Option<(u32, Psn)>,
+    pub(super) eye: Arc<Eye>,
+    pub(super) stage: Stage,
+    /// A position of the last run and the PSN of what is there. The others follow from that, as
+    /// long as each message before them has one PSN.
+    pub(super) known: Option<(u32, Psn)>,
+    /// Positions behind that of messages that have more PSNs, and how many more.
+    pub(super) longer: VecDeque<(u32, u32)>,
+    /// PSN behind the last message of the last run: the next one must have it.
+    pub(super) next: Option<Psn>,
     /// Up to where what the receiver has read was taken as acknowledged.
-    seen: u32,
+    pub(super) seen: u32,
     /// Whether the receiver has been woken for what was put in.
-    late: LateWake,
+    pub(super) late: LateWake,
 }
 
 impl Drop for Sending {
@@ -62,10 +59,18 @@ impl Drop for Sending {
 }
 
 impl Sending {
-    /// PSN of what is at a position.
-    fn psn_at(&self, position: u32) -> Option<Psn> {
-        let (known, psn) = self.known?;
-        Some(psn.plus(position.wrapping_sub(known)))
+    /// The last PSN of what is before a position, which is not before one that was asked about.
+    #[inline]
+    fn psn_before(&mut self, position: u32) -> Option<Psn> {
+        let (known, psn) = self.known.as_mut()?;
+        let distance = position.wrapping_sub(*known);
+        while let Some(&(at, more)) = self.longer.front()
+            && at.wrapping_sub(*known) < distance
+        {
+            *psn = psn.plus(more);
+            self.longer.pop_front();
+        }
+        Some(psn.plus(distance).minus(1))
     }
 
     /// The receiver has read up to a position. Returns the PSN of the last message that it has
@@ -77,7 +82,7 @@ impl Sending {
         }
         self.seen = read;
         self.eye.look_at(Some(read));
-        self.psn_at(read.wrapping_sub(1))
+        self.psn_before(read)
     }
 
     /// A message that came the other way says what the receiver has read. Returns as
@@ -123,12 +128,12 @@ impl Sending {
     /// Whether packets go by it now.
     #[inline]
     pub(super) fn runs(&self) -> bool {
-        matches!(self.stage, Stage::Runs(_))
+        self.stage == Stage::Runs
     }
 
     /// What follows goes by packets.
     pub(super) fn end_run(&mut self) {
-        if let Stage::Runs(_) = self.stage {
+        if self.runs() {
             self.stage = Stage::Idle;
         }
     }
@@ -137,22 +142,49 @@ impl Sending {
     #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
     #[inline(always)]
     pub(super) fn push(&mut self, packet: (Head, &[u8]), ack: Option<ShortRingAck>) -> bool {
-        let Stage::Runs(next) = self.stage else {
-            return false;
-        };
         let psn = Bth::psn_in(packet.0);
-        if next.is_some_and(|next| next != psn) {
-            return false;
-        }
         let at = self.sender.position();
-        if self.sender.push(packet, ack) != Ok(true) {
+        if !self.goes_on_with(psn) || self.sender.push(packet, ack) != Ok(true) {
             return false;
         }
-        if next.is_none() {
+        self.on_pushed(at, psn, 1);
+        true
+    }
+
+    /// As [`push`](Self::push), for a message that is as long as so many packets.
+    ///
+    /// # Errors
+    /// Why it is not there.
+    pub(super) fn push_long(
+        &mut self,
+        (message, packets): (&Long<'_>, u32),
+        ack: Option<ShortRingAck>,
+    ) -> Result<(), Refusal> {
+        let psn = Bth::psn_in(message.head);
+        let at = self.sender.position();
+        if !self.goes_on_with(psn) {
+            return Err(Refusal::Broken);
+        }
+        self.sender.push_long(message, ack)?;
+        self.on_pushed(at, psn, packets);
+        if packets > 1 {
+            self.longer.push_back((at, packets - 1));
+        }
+        Ok(())
+    }
+
+    /// Whether the next message of a run has this PSN.
+    #[inline]
+    fn goes_on_with(&self, psn: Psn) -> bool {
+        self.runs() && self.next.is_none_or(|next| next == psn)
+    }
+
+    #[inline]
+    fn on_pushed(&mut self, at: u32, psn: Psn, packets: u32) {
+        if self.next.is_none() {
             self.known = Some((at, psn));
         }
-        self.stage = Stage::Runs(Some(psn.plus(1)));
-        true
+        self.next = Some(psn.plus(packets));
     }
 }
 
@@ -218,99 +250,6 @@ impl Qp {
         self.tally.count_tx(1, first);
         short.discard(1);
         true
-    }
-
-    /// A short message went by the ring: offers a short ring, or begins a run, if it is time for
-    /// that.
-    pub(in crate::objects::qp) fn seek_short_ring(&self, locked: &mut Locked) {
-        let Locked {
-            short_rings,
-            transport,
-            path,
-            ..
-        } = locked;
-        short_rings.streak = short_rings.streak.wrapping_add(1);
-        let (Transport::Rc(rc), true) = (&*transport, short_rings.streak >= RETURN) else {
-            return;
-        };
-        let Some(Path {
-            reach: Reach::Link(egress),
-            ..
-        }) = path
-        else {
-            return;
-        };
-        if egress.is_blocked() || rc.is_armed() {
-            return;
-        }
-        let dest = transport.dest();
-        match &mut short_rings.out {
-            None if short_rings.streak.is_multiple_of(HABIT) => {
-                short_rings.out = egress
-                    .short_rings()
-                    .and_then(|link| self.offer_short_ring(link, dest));
-            }
-            None => {}
-            Some(out) => match out.stage {
-                Stage::Offered(number) if out.sender.is_accepted(number) => {
-                    out.stage = Stage::Idle;
-                }
-                Stage::Offered(_) if short_rings.streak.is_multiple_of(OFFER_AGAIN) => {
-                    short_rings.out = None
-                }
-                Stage::Idle => {
-                    let last = out.psn_at(out.sender.position().wrapping_sub(1));
-                    // The receiver is done with the last run, in one way or the other.
-                    if last.is_none_or(|last| last.distance(rc.oldest_psn()) < 0) {
-                        self.begin_run(out, dest);
-                    }
-                }
-                Stage::Offered(_) | Stage::Runs(_) => {}
-            },
-        }
-    }
-
-    fn offer_short_ring(&self, link: &Arc<Outgoing>, to: Qpn) -> Option<Box<Sending>> {
-        let (sender, number) = link.take_short_ring()?;
-        let eye = Eye::new(sender.area(), End::Sending);
-        let out = Box::new(Sending {
-            seen: sender.position(),
-            sender,
-            link: Arc::clone(link),
-            eye: Arc::clone(&eye),
-            stage: Stage::Offered(number),
-            known: None,
-            late: LateWake::default(),
-        });
-        let notice = self.notice(&out, to, ShortRingEvent::Offer(number));
-        if !link.say_of_short_ring(notice) {
-            return None;
-        }
-        let slot = slot_of(to);
-        self.nic()
-            .watch_short_ring(Watch::new(self.me(), slot, eye));
-        Some(out)
-    }
-
-    fn begin_run(&self, out: &mut Sending, to: Qpn) {
-        let at = out.sender.begin_run();
-        (out.known, out.seen) = (None, at);
-        out.eye.look_at(Some(at));
-        if out
-            .link
-            .say_of_short_ring(self.notice(out, to, ShortRingEvent::Run(at)))
-        {
-            out.stage = Stage::Runs(None);
-        }
-    }
-
-    fn notice(&self, out: &Sending, to: Qpn, word: ShortRingEvent) -> ShortRingNotice {
-        ShortRingNotice {
-            short_ring: out.sender.short_ring(),
-            from: self.qpn,
-            to,
-            word,
-        }
     }
 
     /// Takes what the receiver of the short ring has read as acknowledged.

@@ -20,7 +20,7 @@ impl Qp {
             locked.report.packets,
             Some(Carrier::Ring | Carrier::ShortRing)
         );
-        if locked.queued || locked.retired || !is_known {
+        if locked.queued || locked.retired || !is_known || self.goes_by_short_ring(locked) {
             return false;
         }
         let (Transport::Rc(rc), Some(path)) = (&mut locked.transport, &locked.path) else {
@@ -67,7 +67,6 @@ impl Qp {
         if egress.send_from(self.qpn, &mut locked.short) {
             self.tally.count_tx(packets, bytes);
             self.note_packets(locked, Carrier::Ring);
-            self.seek_short_ring(locked);
         } else if egress.has_ended() {
             fail_soon(locked, now.look());
         }

@@ -1,6 +1,6 @@
 //! What is in a short ring, slot by slot: messages that are as usual go straight to the program.
 
-use ferroce_os::ring::Head;
+use ferroce_os::ring::{ShortRingReceiver, Waiting};
 use ferroce_proto::ids::Psn;
 use ferroce_proto::mr::Span;
 use ferroce_proto::rc::{FastOutcome, RcQp};
@@ -26,8 +26,8 @@ const ACK_REQ: u32 = (1_u32 << 31).to_be();
 pub(super) enum Next {
     /// Nothing now.
     Nothing,
-    /// A packet that is not as usual: its header, and how many bytes behind that are in the room.
-    Unusual(Head, usize),
+    /// A message that is not as usual, and still in its slot.
+    Unusual(Waiting),
     /// A message that is still in its slot says that the peer has taken what was sent up to a PSN,
     /// which is not as usual.
     Acknowledged(Psn, FastOutcome),
@@ -66,7 +66,6 @@ impl Taken {
             short_rings,
             memos: [_, memo],
             eligibility,
-            room,
             ..
         } = locked
         else {
@@ -88,7 +87,7 @@ impl Taken {
         if !eligibility.takes() && rc.is_ready_to_take() {
             eligibility.set_takes();
         }
-        let is_ready = eligibility.takes();
+        let (is_ready, mtu) = (eligibility.takes(), rc.mtu());
         let mut opens = Remembering { qp, memo };
         while self.messages < BUDGET {
             let waiting = match receiver.look() {
@@ -108,9 +107,10 @@ impl Taken {
                 }
             }
             let head = receiver.head(waiting);
-            let message = BriefSend::parse(head, waiting.rest, qp.qpn).filter(|_| is_ready);
-            let Some(message) = message else {
-                return unusual(receiver.take(waiting, room));
+            let is_cut_alike = waiting.packet == 0 || waiting.packet == mtu;
+            let message = BriefSend::parse(head, waiting.rest, qp.qpn);
+            let Some(message) = message.filter(|_| is_ready && is_cut_alike) else {
+                return Next::Unusual(waiting);
             };
             // That it is taken is said by the short ring itself.
             let message = BriefSend {
@@ -121,27 +121,23 @@ impl Taken {
             let write = |span: Span<'_>| receiver.write_out(waiting, span);
             match rc.take_fast((&mut opens, write), sink, &message) {
                 FastOutcome::Done => receiver.pass(waiting),
-                FastOutcome::Unusual => return unusual(receiver.take(waiting, room)),
+                FastOutcome::Unusual => return Next::Unusual(waiting),
                 FastOutcome::Overflow => {
                     receiver.pass(waiting);
                     return Next::Overflow;
                 }
             }
+            let packets = waiting.packets();
+            into.cuts_alike |= waiting.packet != 0;
             self.messages += 1;
-            self.packets += 1;
-            self.bytes += Bth::LEN + waiting.rest;
+            self.packets += packets;
+            self.bytes += Bth::LEN * packets + waiting.rest;
             if is_answered {
                 break;
             }
         }
         Next::Nothing
     }
-}
-
-/// A packet that was taken out, and is not as usual.
-#[cold]
-fn unusual((head, rest): (Head, &[u8])) -> Next {
-    Next::Unusual(head, rest.len())
 }
 
 /// The peer has taken everything up to a PSN: the short way, if that is open.
@@ -159,12 +155,12 @@ pub(super) fn acknowledge(
     }
 }
 
-/// A packet of which header and rest were taken out, as it was sent, but that it asks for no
-/// acknowledgement: that it is taken is said by the short ring itself.
-pub(super) fn whole([first, second, third]: Head, rest: &[u8]) -> SmallVec<[u8; 128]> {
-    let head = [first, second, third & !ACK_REQ];
-    head.into_iter()
-        .flat_map(u32::to_ne_bytes)
-        .chain(rest.iter().copied())
-        .collect()
+/// Takes a message out as it was sent, without its request for an acknowledgement: the short ring
+/// itself says that it is taken.
+pub(super) fn whole(receiver: &mut ShortRingReceiver, waiting: Waiting) -> SmallVec<[u8; 128]> {
+    let mut packet = SmallVec::from_elem(0, Bth::LEN + waiting.rest);
+    let [first, second, third] = receiver.take(waiting, &mut packet[Bth::LEN..]);
+    let head = [first, second, third & !ACK_REQ].map(u32::to_ne_bytes);
+    packet[..Bth::LEN].copy_from_slice(head.as_flattened());
+    packet
 }

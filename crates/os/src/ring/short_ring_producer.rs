@@ -1,0 +1,274 @@
+//! The end of a short ring that fills slots.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use ferroce_proto::mr::{Piece, Unmapped};
+
+use super::protocol::{Broken, LINE};
+use super::short_ring::{
+    Head, LONGEST_IN_SLOT, LONGEST_REST, ShortRingAck, ShortRingArea, ShortRingWord, WORD,
+};
+
+/// How far ahead of the next slot one is asked for to be filled.
+const AHEAD: u32 = 6;
+
+/// The end of a short ring that fills slots.
+#[derive(Debug)]
+pub struct ShortRingProducer<A> {
+    area: A,
+    /// Where the next message goes.
+    at: u32,
+    /// Up to where the consumer had read when last seen.
+    read: u32,
+    /// What the consumer has said last: what it promises is about the position up to which it had
+    /// read.
+    said: Option<ShortRingAck>,
+    /// Where the next place in the body is, counted on for ever, modulo 2^32.
+    body_at: u32,
+    /// Positions of messages that may still be in the body, and where their places begin.
+    in_body: VecDeque<(u32, u32)>,
+}
+
+/// A message that is too long for a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Long<'a> {
+    /// What it begins with.
+    pub head: Head,
+    /// What is behind its head.
+    pub rest: Piece<'a>,
+    /// Bytes of each of the packets that it is as long as.
+    pub packet: u32,
+}
+
+impl<A: ShortRingArea> ShortRingProducer<A> {
+    /// The only producer of a short ring, from a position on.
+    pub fn new(area: A, at: u32) -> Self {
+        Self {
+            area,
+            at,
+            read: at,
+            said: None,
+            body_at: 0,
+            in_body: VecDeque::new(),
+        }
+    }
+
+    /// Its memory.
+    #[must_use]
+    pub fn area(&self) -> &A {
+        &self.area
+    }
+
+    /// Which short ring.
+    #[must_use]
+    pub fn short_ring(&self) -> u8 {
+        self.area.index()
+    }
+
+    /// Where the next message goes.
+    #[must_use]
+    pub fn position(&self) -> u32 {
+        self.at
+    }
+
+    /// Whether the other side has accepted an offer with this number.
+    #[must_use]
+    pub fn is_accepted(&self, number: u32) -> bool {
+        self.area.is_ours() && self.area.load(ShortRingWord::Accepted, Ordering::Acquire) == number
+    }
+
+    /// Begins a run. The consumer must have taken all of the last one, or be known not to look at
+    /// it any more. Returns the position that it is to be told, by a record of the ring, before
+    /// anything is put in.
+    pub fn begin_run(&mut self) -> u32 {
+        self.at = self.at.wrapping_add(self.area.slots());
+        self.read = self.at;
+        self.at
+    }
+
+    /// Puts a message in, and says `ack` with it. Returns false if there is no room.
+    ///
+    /// # Errors
+    /// [`Broken`]: this is a child of `fork`, or the message is longer than [`LONGEST_IN_SLOT`], or
+    /// not of whole words.
+    #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
+    #[inline(always)]
+    pub fn push(
+        &mut self,
+        (head, rest): (Head, &[u8]),
+        ack: Option<ShortRingAck>,
+    ) -> Result<bool, Broken> {
+        if !self.area.is_ours() || rest.len() > LONGEST_IN_SLOT || !rest.len().is_multiple_of(WORD)
+        {
+            return Err(Broken);
+        }
+        if self.is_full() {
+            return Ok(false);
+        }
+        self.area.fill(self.at, head, rest);
+        self.publish(rest.len(), ack);
+        self.area.will_fill(self.at.wrapping_add(AHEAD), rest.len());
+        Ok(true)
+    }
+
+    /// As [`push`](Self::push), for a message of up to [`LONGEST_REST`] bytes, which goes into the
+    /// body. The rest is filled up with zeros to whole words.
+    ///
+    /// # Errors
+    /// [`Refusal`]: nothing was put in.
+    pub fn push_long(
+        &mut self,
+        message: &Long<'_>,
+        ack: Option<ShortRingAck>,
+    ) -> Result<(), Refusal> {
+        let len = message.rest.len();
+        if !self.area.is_ours() || len > LONGEST_REST {
+            return Err(Refusal::Broken);
+        }
+        if self.is_full() {
+            return Err(Refusal::Full);
+        }
+        let len = u32::try_from(len).expect("invariant: checked just now");
+        let begin = self.place_in_body(len).ok_or(Refusal::Full)?;
+        let offset = begin & (self.area.body() - 1);
+        self.area
+            .write_body(offset, message.rest)
+            .map_err(|Unmapped| Refusal::Unmapped)?;
+        self.in_body.push_back((self.at, begin));
+        self.body_at = begin.wrapping_add(len.next_multiple_of(LINE));
+        self.area.fill(self.at, message.head, &[]);
+        let words = [
+            (ShortRingWord::Offset(self.at), offset),
+            (ShortRingWord::Packet(self.at), message.packet),
+        ];
+        for (word, value) in words {
+            self.area.store(word, value, Ordering::Relaxed);
+        }
+        self.publish((len as usize).next_multiple_of(WORD), ack);
+        Ok(())
+    }
+
+    /// Whether there is no slot for the next message.
+    #[inline]
+    fn is_full(&mut self) -> bool {
+        let is_full = |of: &Self| of.at.wrapping_sub(of.read) >= of.area.slots();
+        is_full(self) && {
+            self.look();
+            is_full(self)
+        }
+    }
+
+    /// Where the next place in the body begins, if there is one with so many bytes.
+    fn place_in_body(&mut self, len: u32) -> Option<u32> {
+        let body = self.area.body();
+        let mut looked = false;
+        loop {
+            let under_way = self.at.wrapping_sub(self.read);
+            let is_read = |at: u32| self.at.wrapping_sub(at) > under_way;
+            while self.in_body.front().is_some_and(|(at, _)| is_read(*at)) {
+                self.in_body.pop_front();
+            }
+            let Some(&(_, oldest)) = self.in_body.front() else {
+                self.body_at = 0;
+                return (len <= body).then_some(0);
+            };
+            let offset = self.body_at & (body - 1);
+            let skipped = if offset + len > body {
+                body - offset
+            } else {
+                0
+            };
+            let begin = self.body_at.wrapping_add(skipped);
+            if begin.wrapping_add(len).wrapping_sub(oldest) <= body {
+                return Some(begin);
+            }
+            if std::mem::replace(&mut looked, true) {
+                return None;
+            }
+            self.look();
+        }
+    }
+
+    /// What is in the next slot, with so many bytes behind its head, may be read.
+    #[expect(clippy::inline_always, reason = "a few words")]
+    #[inline(always)]
+    fn publish(&mut self, rest: usize, ack: Option<ShortRingAck>) {
+        let len = u32::try_from(rest / WORD).expect("invariant: no message is longer");
+        let (about, read) = ack.map_or((0, 0), |ack| (ack.about, ack.read));
+        let next = self.at.wrapping_add(1);
+        let store = |word, value, order| self.area.store(word, value, order);
+        store(ShortRingWord::Says(self.at), read, Ordering::Relaxed);
+        store(
+            ShortRingWord::Length(self.at),
+            about | len,
+            Ordering::Relaxed,
+        );
+        store(ShortRingWord::Filled(self.at), next, Ordering::Release);
+        self.at = next;
+    }
+
+    /// A message is likely to be put in soon: asks for its slot once more, since the consumer has
+    /// looked at it meanwhile.
+    #[inline]
+    pub fn will_push(&self) {
+        self.area.will_fill(self.at, 0);
+    }
+
+    /// Up to where the consumer has read: what it says of another run, or what cannot be, changes
+    /// nothing.
+    #[inline]
+    pub fn look(&mut self) -> u32 {
+        self.on_read(self.area.load(ShortRingWord::Read, Ordering::Acquire))
+    }
+
+    /// As [`look`](Self::look), by what a message said that came the other way.
+    #[inline]
+    pub fn on_ack(&mut self, ack: ShortRingAck) -> u32 {
+        if ack.is_of(self.short_ring()) {
+            self.said = Some(ack);
+            self.on_read(ack.read)
+        } else {
+            self.read
+        }
+    }
+
+    /// Whether the message that was put in last, with so many bytes behind its head, is as good as
+    /// taken: the consumer has said so of its place, and whenever it takes that back
+    /// ([`withdraw`](super::ShortRingConsumer::withdraw)) it sees the message first.
+    #[inline]
+    pub fn completes_early(&mut self, rest: usize) -> bool {
+        let last = self.at.wrapping_sub(1);
+        let words = rest.div_ceil(WORD);
+        let is_so = |said: ShortRingAck| said.read == last && words < said.too_many();
+        if !self.said.is_some_and(is_so) {
+            return false;
+        }
+        // Either the consumer sees the message behind its own fence, or the word is seen here.
+        self.area.fence();
+        self.area.load(ShortRingWord::Withdrawn, Ordering::Relaxed) != last
+    }
+
+    #[inline]
+    fn on_read(&mut self, read: u32) -> u32 {
+        let (more, most) = (
+            read.wrapping_sub(self.read),
+            self.at.wrapping_sub(self.read),
+        );
+        if more <= most {
+            self.read = read;
+        }
+        self.read
+    }
+}
+
+/// Why a long message was not put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no room now.
+    Full,
+    /// The program has taken its bytes away.
+    Unmapped,
+    /// This is a child of `fork`, or the message is too long.
+    Broken,
+}
