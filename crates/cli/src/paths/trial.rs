@@ -44,7 +44,10 @@ impl Which {
     /// Whether nothing better can come.
     fn is_best(self, flow: &Flow) -> bool {
         match self {
-            Self::Host => flow.direct == Some(true) && flow.packets == "shared ring",
+            Self::Host => {
+                let is_shared = matches!(&*flow.packets, "shared ring" | "short-ring");
+                flow.direct == Some(true) && is_shared
+            }
             Self::Wire => flow.packets == "wire",
         }
     }

@@ -371,8 +371,8 @@ impl Nic {
         }
     }
 
-    /// Takes what has come. A thread that makes a round just now is waited for, but not for ever: it
-    /// may be this one.
+    /// Takes what has come. A thread that makes a round just now is waited for, but not for ever:
+    /// it may be this one.
     pub(crate) fn hear(&self) {
         let until = clock::monotonic() + PATIENCE;
         loop {

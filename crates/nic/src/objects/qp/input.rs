@@ -261,7 +261,9 @@ impl Qp {
         if !locked.comes_from(by) {
             return;
         }
-        self.take_short_ring_acks(&mut locked, (now, &mut DirectDelivery::default()));
+        // The peer's last message may still be in a short ring, and say there what the peer has
+        // taken.
+        self.run_short_rings(&mut locked, now);
         locked.short_rings.close_out();
         self.with_cx(&mut locked, now, |locked, cx| {
             locked.transport.on_dropped(cx)

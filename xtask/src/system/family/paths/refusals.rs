@@ -18,8 +18,8 @@ pub(super) struct Lacks {
 /// What becomes of the client's queue pair.
 #[derive(Clone, Copy)]
 pub(super) struct Due {
-    /// What carries its packets.
-    pub(super) packets: &'static str,
+    /// What may carry its packets, in the order of their use.
+    pub(super) packets: &'static [&'static str],
     /// Part of the reason why nothing better does.
     pub(super) packets_why: &'static str,
     /// Its READs and WRITEs are done directly; none: they cannot be.
@@ -32,9 +32,13 @@ pub(super) struct Due {
     pub(super) mapped: bool,
 }
 
+/// Memory that both processes share. The first SENDs of a queue pair go by the ring, later ones by
+/// a short ring if the peer has accepted one by then.
+pub(super) const RINGS: &[&str] = &["shared ring", "short-ring"];
+
 /// All that could be.
 pub(super) const BEST: Due = Due {
-    packets: "shared ring",
+    packets: RINGS,
     packets_why: "",
     direct: Some(true),
     direct_why: "",
@@ -129,7 +133,7 @@ pub(super) const REFUSALS: [Refusal; 16] = [
         NOTHING,
         lacks(&["memfd"]),
         Due {
-            packets: "Unix socket",
+            packets: &["Unix socket"],
             packets_why: "not permitted",
             // Without a board of its own it does not even try.
             direct: None,
@@ -210,7 +214,7 @@ pub(super) const REFUSALS: [Refusal; 16] = [
         NOTHING,
         with("FERROCE_RINGS", "off"),
         Due {
-            packets: "Unix socket",
+            packets: &["Unix socket"],
             packets_why: "FERROCE_RINGS=off",
             ..BEST
         },
@@ -221,7 +225,7 @@ pub(super) const REFUSALS: [Refusal; 16] = [
         with("FERROCE_PATH", "wire"),
         with("FERROCE_PATH", "wire"),
         Due {
-            packets: "wire",
+            packets: &["wire"],
             packets_why: "FERROCE_PATH=wire",
             direct: None,
             direct_why: "",
