@@ -1,5 +1,5 @@
 /*
- * What a process has of the system, for programs that look whether it grows: descriptors, lines of /proc, resident memory.
+ * What a process has of the system, for programs that look whether it grows: descriptors, UDP sockets, lines of /proc, resident memory.
  */
 #ifndef FERROCE_TESTS_HOLDINGS_H
 #define FERROCE_TESTS_HOLDINGS_H
@@ -7,6 +7,7 @@
 #include "common.h"
 
 #include <dirent.h>
+#include <sys/socket.h>
 
 /* Entries of a folder whose names have these letters. */
 static unsigned int UNUSED entries(const char *folder, const char *with)
@@ -26,6 +27,31 @@ static unsigned int UNUSED entries(const char *folder, const char *with)
 static unsigned int UNUSED descriptors(void)
 {
 	return entries("/proc/self/fd", "");
+}
+
+static bool is_udp(int fd)
+{
+	int type = 0, domain = 0;
+	socklen_t len = sizeof type;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) != 0 || type != SOCK_DGRAM)
+		return false;
+	len = sizeof domain;
+	return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) == 0 && (domain == AF_INET || domain == AF_INET6);
+}
+
+/* UDP sockets among the open descriptors of this process. */
+static unsigned int UNUSED udp_sockets(void)
+{
+	DIR *dir;
+	struct dirent *entry;
+	unsigned int count = 0;
+
+	MUST_PTR(dir = opendir("/proc/self/fd"));
+	while ((entry = readdir(dir)) != NULL)
+		count += is_udp(atoi(entry->d_name));
+	closedir(dir);
+	return count;
 }
 
 /* Says what the open descriptors are. */

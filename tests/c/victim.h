@@ -2,7 +2,8 @@
  * What the transfers that are attacked share: what they tell of themselves, and a server of any number of clients.
  *
  * Each says "slot S qp Q" and "psn P", of its first message to come, for each connection, and ten times a second
- * "rounds N descriptors D kib K", the totals of the process. The last such line comes after the last connection has ended.
+ * "rounds N descriptors D ports P kib K", the totals of the process: P UDP sockets, and D other descriptors. The last such line comes
+ * after the last connection has ended.
  */
 #ifndef FERROCE_TESTS_VICTIM_H
 #define FERROCE_TESTS_VICTIM_H
@@ -37,7 +38,9 @@ static void UNUSED end_on_sigterm(void)
 
 static void report(void)
 {
-	printf("rounds %lu descriptors %u kib %ld\n", atomic_load(&rounds), descriptors(), resident_kib());
+	unsigned int ports = udp_sockets();
+
+	printf("rounds %lu descriptors %u ports %u kib %ld\n", atomic_load(&rounds), descriptors() - ports, ports, resident_kib());
 	fflush(stdout);
 }
 

@@ -11,8 +11,9 @@ const INTRODUCTION: &str = "\
 What the tests do to a transfer that must go on. `cargo xtask system attacks` runs every line; `cargo xtask system attacks --write-table` writes this page.
 Each attacker is a program of `tests/c/attacks`. A test passes if the attacker says that it has made at least as many injections as its row
 wants, and the victim's bytes were right to the end: WRITEs, READs, SENDs and answers (`tests/c/victim.c`). While the attack goes on a
-new process must get a connection. Afterwards both processes have the descriptors and the memory that they had before. `executed` and `recycled` play all
-parts and count the bytes that reach the wrong process.
+new process must get a connection. Afterwards both processes have the descriptors and the memory that they had before, and besides
+no more UDP sockets than the numbers in SPECIFICATION.md allow. `executed` and `recycled` play all parts and count the bytes that reach
+the wrong process.
 ";
 
 /// Made of the rows and identities.

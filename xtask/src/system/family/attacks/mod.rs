@@ -19,7 +19,7 @@ use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
 pub(in crate::system) use document::document;
 use rows::{ALONE, ROWS};
 pub(in crate::system) use soak::add_of as add_soak;
-use victim::{DESCRIPTORS, Victim, newcomer};
+use victim::{DESCRIPTORS, Growth, Victim, newcomer};
 
 /// A user that is neither a victim nor an attacker, but where slots are squatted on.
 const THIRD: User = User::Nobody;
@@ -109,7 +109,11 @@ fn attack(stage: &Stage, row: &Row) -> Outcome {
         let least = row.least;
         return Err(format!("only {count} injections, not {least}"));
     }
-    victim.is_as_before(before, DESCRIPTORS)?;
+    let more = Growth {
+        descriptors: DESCRIPTORS,
+        peers: 1,
+    };
+    victim.is_as_before(before, more)?;
     victim.finish()
 }
 

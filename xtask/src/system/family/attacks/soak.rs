@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::victim::{Victim, newcomer};
+use super::victim::{Growth, Victim, newcomer};
 use super::{LIMIT, injected};
 use crate::system::family::programs::port_of;
 use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
@@ -19,7 +19,7 @@ const SHORT: u64 = 8;
 /// Seconds that a kind of neighbour has before it is the other's turn: the machine's speed changes
 /// over minutes.
 const TURN: u64 = 2;
-/// Sockets that a process may have for single ports of peers: each newcomer is such a peer
+/// UDP sockets that a process may have for single ports of peers: each newcomer is such a peer
 /// (SPECIFICATION.md, Numbers).
 const PORTS: u64 = 128;
 /// The address from which the hostile host sends.
@@ -100,7 +100,12 @@ fn soak(
         turns += 1.0;
         newcomer(stage, &victim, User::Ordinary)?;
     }
-    victim.is_as_before(before, PORTS)?;
+    // Links to the processes that pass on a flood may be made meanwhile.
+    let more = Growth {
+        descriptors: PORTS,
+        peers: PORTS,
+    };
+    victim.is_as_before(before, more)?;
     victim.finish()?;
     for mut process in idle {
         process.signal_all(Signal::SIGKILL)?;

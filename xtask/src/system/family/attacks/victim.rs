@@ -10,9 +10,13 @@ use crate::system::{Outcome, Process, Side, Stage, User};
 
 /// Time for a process to give back what its attacker made it hold.
 const SETTLING: Duration = Duration::from_secs(20);
-/// Descriptors by which a process may have grown after an attack: those of a connection that is
-/// still being closed.
+/// Descriptors other than UDP sockets by which a process may have grown after an attack: those of a
+/// link or a connection that is still being closed.
 pub(super) const DESCRIPTORS: u64 = 2;
+/// UDP sockets that a process opens to send from, besides those of the shared port
+/// (SPECIFICATION.md, Numbers), and keeps: for a peer's process, and for a management datagram that
+/// it sends again because a flood delayed the answer.
+const SENDING: u64 = 16;
 /// Descriptors of a working process beyond those of one without a connection.
 const SETTLED: u64 = 8;
 /// Descriptors that it may have more during an attack: what strangers are granted together.
@@ -34,8 +38,20 @@ pub(super) struct Victim {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holdings {
     rounds: u64,
+    /// Descriptors other than UDP sockets.
     descriptors: u64,
+    /// UDP sockets. A process keeps them for the next peer, up to a limit.
+    ports: u64,
     kib: u64,
+}
+
+/// By what a process may have grown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Growth {
+    /// Descriptors other than UDP sockets.
+    pub(super) descriptors: u64,
+    /// Processes elsewhere that it has talked to, each of which costs a UDP socket.
+    pub(super) peers: u64,
 }
 
 impl Victim {
@@ -132,9 +148,9 @@ impl Victim {
         self.holdings()
     }
 
-    /// Wants neither to have grown, by `more` descriptors at most, and neither to have had many
-    /// meanwhile.
-    pub(super) fn is_as_before(&mut self, before: [Holdings; 2], more: u64) -> Outcome {
+    /// Wants neither to have grown by more than `more` and the UDP sockets to send from, and neither
+    /// to have had many descriptors meanwhile.
+    pub(super) fn is_as_before(&mut self, before: [Holdings; 2], more: Growth) -> Outcome {
         for (process, before) in [&mut self.server, &mut self.client].into_iter().zip(before) {
             let peak = reports(process).iter().map(|r| r.descriptors).max();
             if peak > Some(before.descriptors + PEAK) {
@@ -177,9 +193,11 @@ pub(super) fn newcomer(stage: &Stage, victim: &Victim, user: User) -> Outcome {
 }
 
 impl Holdings {
-    /// Whether a process that has this has not grown, by `more` descriptors at most.
-    fn fits(self, before: Self, more: u64) -> bool {
-        self.descriptors <= before.descriptors + more && self.kib <= before.kib + KIB
+    /// Whether a process that has this has not grown by more than `more`.
+    fn fits(self, before: Self, more: Growth) -> bool {
+        self.descriptors <= before.descriptors + more.descriptors
+            && self.ports <= before.ports + more.peers + SENDING
+            && self.kib <= before.kib + KIB
     }
 }
 
@@ -195,6 +213,7 @@ fn report(line: &str) -> Option<Holdings> {
     Some(Holdings {
         rounds: value("rounds")?,
         descriptors: value("descriptors")?,
+        ports: value("ports")?,
         kib: value("kib")?,
     })
 }
@@ -220,8 +239,9 @@ mod tests {
 
     #[test]
     fn reads_a_report() {
-        let read = report("rounds 12 descriptors 20 kib 4000").unwrap();
-        assert_eq!((read.rounds, read.descriptors, read.kib), (12, 20, 4000));
+        let read = report("rounds 12 descriptors 20 ports 3 kib 4000").unwrap();
+        assert_eq!((read.rounds, read.descriptors), (12, 20));
+        assert_eq!((read.ports, read.kib), (3, 4000));
         assert!(report("rounds 12 descriptors").is_none());
     }
 }
