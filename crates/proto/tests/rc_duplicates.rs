@@ -3,10 +3,12 @@
 
 mod common;
 
+use core::time::Duration;
+
 use ferroce_proto::ids::{Key, Psn};
 use ferroce_proto::mr::Access;
-use ferroce_proto::testkit::{Arena, Pair, Setup, Side};
-use ferroce_proto::verbs::{QpEvent, QpState};
+use ferroce_proto::testkit::{Arena, Pair, Setup, Side, wr};
+use ferroce_proto::verbs::{QpState, RemoteAddr, SendOp, WcStatus};
 use ferroce_proto::wire::{
     AtomicEth, ExtHeaders, NakCode, Opcode, Operation, Packet, Position, Reth, Syndrome,
 };
@@ -23,6 +25,7 @@ type Answer = (
 
 /// PSN of A's first request.
 const FIRST: u32 = 0xff_fffe;
+const LIMIT: Duration = Duration::from_secs(10);
 
 fn pair() -> Pair {
     let pair = Pair::new(Setup {
@@ -200,11 +203,37 @@ fn rights_are_checked_again() {
     ask_read(&mut p, 0, reth);
     p.b.rights.remove(rkey);
     let nak = Some(Syndrome::Nak(NakCode::RemoteAccess));
-    assert_eq!(
-        ask_read(&mut p, 0, reth),
-        [(Operation::Acknowledge, Only, psn(0).get(), 0, nak, None)]
-    );
-    assert_eq!(p.b.results.events, [QpEvent::AccessError]);
+    let refusal = [(Operation::Acknowledge, Only, psn(0).get(), 0, nak, None)];
+    assert_eq!(ask_read(&mut p, 0, reth), refusal);
+    // The network may have held it back until the program had its answer, and ended the region.
+    assert_eq!(p.b.qp.state(), QpState::Rts);
+    assert!(p.b.results.events.is_empty());
+    p.recv(Side::B, 1, vec![]);
+    assert_eq!(send(&mut p, 2), [ack(2)]);
+    assert_eq!(ask_read(&mut p, 0, reth), refusal);
+    assert_eq!(send(&mut p, 2), [ack(2)]);
+    assert_eq!(p.b.results.recv.len(), 1);
+}
+
+#[test]
+fn a_requester_whose_answer_was_lost_hears_that_the_region_is_gone() {
+    let mut p = pair();
+    let rkey = p.b.register(0, 8192, Access::REMOTE_READ);
+    let from = RemoteAddr {
+        addr: Arena::BASE,
+        rkey,
+    };
+    let into = p.sge(Side::A, 0, 2048);
+    p.cut_into(Side::A, true);
+    p.send(Side::A, wr(1, SendOp::Read(from), vec![into]));
+    p.until(LIMIT, |p| p.b.qp.query().rq_psn != psn(0));
+    p.transmit(Side::B);
+    p.b.rights.remove(rkey);
+    p.cut_into(Side::A, false);
+    p.until(LIMIT, |p| !p.a.results.send.is_empty());
+    assert_eq!(p.a.results.send_statuses(), [(1, WcStatus::RemAccessErr)]);
+    assert_eq!(p.b.qp.state(), QpState::Rts);
+    assert!(p.b.results.events.is_empty());
 }
 
 #[test]

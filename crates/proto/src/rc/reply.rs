@@ -97,6 +97,16 @@ impl Replies {
         (self.nak.is_some() || self.ack || self.resume) && !self.resources.pending()
     }
 
+    /// The answer to a request that came again may not be read any more. The network may have
+    /// delayed the request until the program had what it wants and deregistered the memory, so the
+    /// queue pair goes on. A requester that still waits hears why it waits in vain; for another one
+    /// the NAK is too old to count.
+    fn refuse_repeated(&mut self, reject: &Reject) {
+        self.resources.refuse();
+        let refusal = reject.nak.map(|(code, psn)| (Syndrome::Nak(code), psn));
+        self.nak = self.nak.or(refusal);
+    }
+
     /// Whether the next answer reports a gap.
     fn reports_gap(&self) -> bool {
         let gap = Syndrome::Nak(NakCode::Sequence);
@@ -112,9 +122,15 @@ impl Replies {
         (expected, msn, reorder): (Psn, Msn, &ReorderBuffer),
         out: &mut Vec<u8>,
     ) -> Result<bool, Reject> {
-        if let Some(response) = self.resources.next_response(shared.mtu()) {
-            emit_response(shared, cx, &response, out)?;
-            self.resources.sent();
+        while let Some(response) = self.resources.next_response(shared.mtu()) {
+            match emit_response(shared, cx, &response, out) {
+                Ok(()) => self.resources.sent(),
+                Err(reject) if response.repeated => {
+                    self.refuse_repeated(&reject);
+                    continue;
+                }
+                Err(reject) => return Err(reject),
+            }
             if response.ends && response.psn.plus(1) == expected {
                 self.ack = false;
             }

@@ -137,7 +137,9 @@ pub(super) struct Response {
     pub(super) offset: u32,
     /// Payload bytes.
     pub(super) len: u32,
-    /// The request was sent again, and answers behind these were sent before.
+    /// The request came again.
+    pub(super) repeated: bool,
+    /// The request came again, and answers behind these were sent before.
     pub(super) vouched: bool,
 }
 
@@ -204,6 +206,7 @@ impl Resources {
             ends: pass.next + 1 == pass.end,
             offset,
             len: pass.bytes_end.saturating_sub(offset).min(mtu),
+            repeated: !pass.fresh,
             vouched: !pass.fresh && {
                 let end = resource.psn.plus(pass.end);
                 self.sent_to.is_some_and(|to| to.distance(end) > 0)
@@ -233,6 +236,12 @@ impl Resources {
         } else if let Some(pass) = self.passes.front_mut() {
             pass.next += 1;
         }
+    }
+
+    /// The response that [`next_response`](Self::next_response) gave may not be sent, nor may the
+    /// others to the same request.
+    pub(super) fn refuse(&mut self) {
+        self.passes.pop_front();
     }
 
     /// A request that was seen before: answers again from its PSN on. Ignored if it does not match
