@@ -6,13 +6,14 @@
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket as Plain};
-use std::sync::{Mutex, PoisonError};
 
+use common::stranger::claim_slot;
 use common::{
     Buffer, End, attributes, cap, has_wire, pair, pattern, run_on_wire, wait_for, way_to,
 };
 use ferroce_nic::DropReason;
 use ferroce_os::udp::{RecvRing, UdpSocket};
+use ferroce_os::unix::SeqListener;
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::rc::Noted;
 use ferroce_proto::verbs::{AttrMask, Mtu, PathMigState, QpAttr, SendOp};
@@ -25,20 +26,10 @@ use ferroce_proto::wire::{
 const DEVICE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const PEER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
-/// The number of a queue pair of the process that has slot 5.
-const SLOT: u32 = 5;
-const PEER_QP: Qpn = Qpn::new(SLOT << 14 | 7);
+/// Ports that nobody sends from but the forgers of the process with a slot: `FORGERS` and the slot.
+const FORGERS: u16 = 20_000;
 /// PSN of the first request.
 const FIRST: u32 = 0xff_fff0;
-
-/// Runs a test of this program with the wire forced, one at a time: each has a peer at [`PEER`],
-/// whose port may be the same.
-#[track_caller]
-fn run_with_peer(test: &str) {
-    static PEERS: Mutex<()> = Mutex::new(());
-    let _alone = PEERS.lock().unwrap_or_else(PoisonError::into_inner);
-    run_on_wire(test, "");
-}
 
 /// A socket that sends packets with a right ICRC to the device.
 struct Forger {
@@ -92,8 +83,21 @@ impl Forger {
     }
 }
 
+/// A queue pair of the process that has a slot.
+fn qpn_of(slot: u16, index: u32) -> Qpn {
+    Qpn::new(u32::from(slot) << 14 | index)
+}
+
+/// The slot of a queue pair's process.
+fn slot_of(qpn: Qpn) -> u16 {
+    u16::try_from(qpn.get() >> 14).expect("10 bits")
+}
+
 /// A peer of which nobody knows what it is.
 struct Peer {
+    /// Its ports are those of this slot, which no process has meanwhile.
+    slot: u16,
+    _claim: SeqListener,
     forger: Forger,
     from_device: UdpSocket,
     ring: RecvRing,
@@ -105,24 +109,35 @@ struct Peer {
 impl Peer {
     fn connect() -> Self {
         let end = End::new(cap());
-        let slot = u16::try_from(end.qp.qpn().get() >> 14).expect("10 bits");
+        let (slot, claim) = claim_slot();
+        let there = slot_of(end.qp.qpn());
         let port = |from: u16, to: u16| 0xC000 | from << 4 | (to % 16);
-        let own = u16::try_from(SLOT).expect("small");
-        let from = (IpAddr::from(DEVICE), port(slot, own));
+        let from = (IpAddr::from(DEVICE), port(there, slot));
         let from_device = UdpSocket::receiver(PEER.into(), ROCE_UDP_PORT, from, 0).expect("open");
         let dgid = Gid::from(PEER);
-        end.connect_with(&attributes(PEER_QP, dgid, Mtu::B1024))
+        end.connect_with(&attributes(qpn_of(slot, 7), dgid, Mtu::B1024))
             .expect("connected");
         let buffer = Buffer::new(&end.pd, vec![0; 64]);
         Self {
+            slot,
+            _claim: claim,
             // The port of a Ferroce's private port.
-            forger: Forger::new(PEER, port(own, slot)),
+            forger: Forger::new(PEER, port(slot, there)),
             from_device,
             ring: RecvRing::new(8, 2048),
             end,
             next: FIRST,
             buffer,
         }
+    }
+
+    fn qpn(&self) -> Qpn {
+        qpn_of(self.slot, 7)
+    }
+
+    /// A forger of another address.
+    fn other(&self, src: Ipv4Addr) -> Forger {
+        Forger::new(src, FORGERS + self.slot)
     }
 
     /// Waits for a packet for which `find` has something.
@@ -166,7 +181,7 @@ impl Peer {
 
 #[test]
 fn a_peer_is_a_ferroce_only_once_it_has_echoed() {
-    run_with_peer("child_echo");
+    run_on_wire("child_echo", "");
 }
 
 #[test]
@@ -177,7 +192,8 @@ fn child_echo() {
     }
     let mut peer = Peer::connect();
     let question = peer.until("a question", Drain::parse);
-    assert_eq!((question.room, question.to), (None, PEER_QP));
+    let qpn = peer.qpn();
+    assert_eq!((question.room, question.to), (None, qpn));
     assert!(
         !peer.reports_gaps(),
         "it only sends from the port of a private port"
@@ -189,15 +205,15 @@ fn child_echo() {
         mark: question.mark,
     };
     let tries = [
-        ("another number", PEER, answer.mark ^ 1, PEER_QP),
-        ("another address", OTHER, answer.mark, PEER_QP),
+        ("another number", PEER, answer.mark ^ 1, qpn),
+        ("another address", OTHER, answer.mark, qpn),
         (
             "another queue pair",
             PEER,
             answer.mark,
-            Qpn::new(SLOT << 14 | 8),
+            qpn_of(peer.slot, 8),
         ),
-        ("the right answer", PEER, answer.mark, PEER_QP),
+        ("the right answer", PEER, answer.mark, qpn),
     ];
     for (what, src, mark, from) in tries {
         let mut bytes = Vec::new();
@@ -210,7 +226,7 @@ fn child_echo() {
         if src == PEER {
             peer.forger.send(&bytes);
         } else {
-            Forger::new(src, 0).send(&bytes);
+            peer.other(src).send(&bytes);
         }
         assert_eq!(peer.reports_gaps(), what == "the right answer", "{what}");
     }
@@ -218,7 +234,7 @@ fn child_echo() {
 
 #[test]
 fn one_datagram_takes_no_connection_off_its_path() {
-    run_with_peer("child_migrated");
+    run_on_wire("child_migrated", "");
 }
 
 #[test]
@@ -233,7 +249,7 @@ fn child_migrated() {
         alt_ah_attr: way_to(Gid::from(OTHER), 0),
         alt_port_num: 1,
         alt_timeout: 18,
-        ..attributes(PEER_QP, Gid::from(PEER), Mtu::B1024)
+        ..attributes(peer.qpn(), Gid::from(PEER), Mtu::B1024)
     };
     for path_mig_state in [PathMigState::Rearm, PathMigState::Armed] {
         let attr = QpAttr {
@@ -244,7 +260,7 @@ fn child_migrated() {
         qp.modify(&attr, mask).expect("an alternate path");
     }
     let (to, next) = (qp.qpn(), peer.next);
-    let other = Forger::new(OTHER, 0);
+    let other = peer.other(OTHER);
     let refused = || {
         let counters = peer.end.context.device().counters();
         counters.dropped(DropReason::Address)
@@ -278,7 +294,7 @@ fn child_ahead() {
     const LEN: usize = 3000;
     const MESSAGES: usize = 8;
     let (a, b) = pair(Mtu::B1024);
-    let forger = Forger::new(DEVICE, 0);
+    let forger = Forger::new(DEVICE, FORGERS + slot_of(a.qp.qpn()));
     let sent = pattern(LEN * MESSAGES, 3);
     let here = Buffer::new(&a.pd, [&sent[..], &vec![0; sent.len()]].concat());
     let mut next = FIRST;

@@ -25,10 +25,7 @@ pub(crate) type Route = (Gid, Gid);
 impl Stranger {
     /// One with a link to the process of a queue pair.
     pub(crate) fn with_link_to(qpn: Qpn) -> Self {
-        let (slot, listener) = (1..=1023)
-            .rev()
-            .find_map(|slot: u16| Some((slot, SeqListener::bind(&name(slot)).ok()?)))
-            .expect("a free slot");
+        let (slot, listener) = claim_slot();
         let there = u16::try_from(qpn.get() >> 14).expect("ten bits");
         let link = SeqSocket::connect(&name(there)).expect("a link");
         let stranger = Self {
@@ -82,6 +79,14 @@ impl Stranger {
         let parts: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
         self.link.send(&parts).expect("sent");
     }
+}
+
+/// Takes a slot, as a process does: no other one has it while the listener lives.
+pub(crate) fn claim_slot() -> (u16, SeqListener) {
+    (1..=1023)
+        .rev()
+        .find_map(|slot: u16| Some((slot, SeqListener::bind(&name(slot)).ok()?)))
+        .expect("a free slot")
 }
 
 fn name(slot: u16) -> String {
