@@ -12,6 +12,7 @@ use ferroce_proto::wire::{Operation, Position, Syndrome};
 use crate::door::{self, Memory, Side};
 use crate::end::End;
 use crate::raw::{RawPeer, Received};
+use crate::stream;
 
 /// The way into the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub enum Path {
     Wire4,
     /// UDP over IPv6.
     Wire6,
+    /// TCP over IPv4: iWARP.
+    Iwarp,
 }
 
 impl Path {
@@ -38,17 +41,18 @@ impl Path {
     #[must_use]
     pub const fn address(self) -> IpAddr {
         match self {
-            Self::Local | Self::Wire4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Self::Local | Self::Wire4 | Self::Iwarp => IpAddr::V4(Ipv4Addr::LOCALHOST),
             Self::Wire6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
         }
     }
 
-    /// The value of `FERROCE_PATH` that forces it.
+    /// The variable that forces it, with its value.
     #[must_use]
-    pub const fn variable(self) -> &'static str {
+    pub const fn setting(self) -> (&'static str, &'static str) {
         match self {
-            Self::Local => "local",
-            Self::Wire4 | Self::Wire6 => "wire",
+            Self::Local => ("FERROCE_PATH", "local"),
+            Self::Wire4 | Self::Wire6 => ("FERROCE_PATH", "wire"),
+            Self::Iwarp => ("FERROCE_WIRE", "iwarp"),
         }
     }
 }
@@ -238,12 +242,16 @@ impl Bench {
     /// Two ends made to measure, connected to each other.
     #[must_use]
     pub fn pair_of(&self, a: Spec, b: Spec) -> (End, End) {
-        let (a, b) = (self.end(a), self.peer(b));
+        let (mut a, mut b) = (self.end(a), self.peer(b));
         // The upper bits of a number are its process's.
         let together = a.qpn().get() >> 14 == b.qpn().get() >> 14;
         assert_eq!(together, self.ends == Ends::Together);
-        a.connect(b.qpn());
-        b.connect(a.qpn());
+        if self.path == Path::Iwarp {
+            stream::connect(&mut a, &mut b);
+        } else {
+            a.connect(b.qpn());
+            b.connect(a.qpn());
+        }
         (a, b)
     }
 

@@ -1,6 +1,7 @@
 //! What a case is.
 
 use crate::bench::{Bench, Ends, Path};
+use crate::differences;
 
 /// Which paths a case makes sense on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,8 @@ pub enum On {
     Groups,
     /// IPv4 on the wire: the peer is played by hand.
     Raw,
+    /// iWARP: it does otherwise.
+    Iwarp,
     /// Every path, if the program is optimised: it takes too long otherwise.
     Slow,
 }
@@ -63,6 +66,19 @@ impl Case {
         }
     }
 
+    /// A case of iWARP alone.
+    #[must_use]
+    pub const fn iwarp(
+        name: &'static str,
+        covers: &'static [&'static str],
+        run: fn(&Bench),
+    ) -> Self {
+        Self {
+            on: On::Iwarp,
+            ..Self::new(name, covers, run)
+        }
+    }
+
     /// A case for every path that moves very much.
     #[must_use]
     pub const fn slow(
@@ -79,8 +95,12 @@ impl Case {
     /// Whether it can be played there.
     #[must_use]
     pub fn runs_on(&self, bench: Bench) -> bool {
+        if bench.path == Path::Iwarp && differences::of(self.name).is_some() {
+            return false;
+        }
         match self.on {
             On::Every => true,
+            On::Iwarp => bench.path == Path::Iwarp,
             On::Groups => bench.path == Path::Wire4,
             // There is no second end, so it lives in no other process.
             On::Raw => bench.path == Path::Wire4 && bench.ends == Ends::Together,

@@ -11,6 +11,7 @@ use ferroce_proto::verbs::{
 
 use crate::bench::{Path, Spec};
 use crate::door::{About, Errno, Memory, Side};
+use crate::stream::Link;
 use crate::wait::{wait_at_most, wait_for};
 
 /// Unreliable messages that have not arrived by then are lost.
@@ -20,6 +21,8 @@ pub const LOSSES: usize = 10;
 
 /// A side with a region over all of its memory.
 pub struct End {
+    /// Its connection over TCP, which ends before its queue pair.
+    link: Option<Link>,
     side: Box<dyn Side>,
     spec: Spec,
     path: Path,
@@ -74,6 +77,7 @@ impl End {
             .register(0, spec.memory, spec.access)
             .expect("a region");
         Self {
+            link: None,
             side,
             spec,
             path,
@@ -84,6 +88,14 @@ impl End {
     #[must_use]
     pub fn qpn(&self) -> Qpn {
         self.side.qpn()
+    }
+    /// The attributes that it is connected with.
+    pub(crate) const fn spec(&self) -> &Spec {
+        &self.spec
+    }
+    /// It keeps its connection over TCP.
+    pub(crate) fn keep(&mut self, link: Link) {
+        self.link = Some(link);
     }
     /// Its side.
     #[must_use]
@@ -309,6 +321,20 @@ impl End {
     pub fn done(&self, wr_id: u64) -> Wc {
         self.completes(wr_id, WcStatus::Success)
     }
+    /// Returns when the peer has taken what has completed here. Over iWARP a SEND or WRITE
+    /// completes when TCP has it; a READ comes back after what was sent before it (RFC 5040,
+    /// section 5.5). On other paths a completion says as much. No work is outstanding.
+    #[track_caller]
+    pub fn waits_for_peer(&self) {
+        if self.link.is_some() {
+            let nowhere = RemoteAddr {
+                addr: 0,
+                rkey: Key(0),
+            };
+            self.send(u64::MAX, SendOp::Read(nowhere), vec![]);
+            self.done(u64::MAX);
+        }
+    }
     /// The success of a receive of an unreliable queue pair; none: a network under load has lost
     /// the message. A case that sends it again takes other queue pairs, since it may only be late.
     #[track_caller]
@@ -323,7 +349,7 @@ impl End {
     pub fn arrives(&self, wr_id: u64) -> Option<Wc> {
         match self.path {
             Path::Local => Some(self.done(wr_id)),
-            Path::Wire4 | Path::Wire6 => self.arrival(wr_id),
+            Path::Wire4 | Path::Wire6 | Path::Iwarp => self.arrival(wr_id),
         }
     }
     /// There is no completion.

@@ -7,7 +7,7 @@
 //! | dimension | values | module |
 //! |---|---|---|
 //! | entry | the device's Rust objects; the functions that C programs call | [`door`] |
-//! | path | local link; wire over IPv4; wire over IPv6 | [`mod@bench`] |
+//! | path | local link; wire over IPv4; wire over IPv6; iWARP ([`differences`]) | [`mod@bench`] |
 //! | ends | both in one process; each in its own | [`door`] |
 //! | peer | a queue pair of the device; one played by hand, which breaks rules | [`end`], [`raw`] |
 //!
@@ -21,6 +21,7 @@
 pub mod bench;
 pub mod case;
 pub mod cases;
+pub mod differences;
 pub mod door;
 pub mod end;
 pub mod list;
@@ -28,6 +29,7 @@ pub mod namespace;
 pub mod raw;
 pub mod runner;
 pub mod statements;
+mod stream;
 pub mod wait;
 
 pub use bench::{Bench, Ends, Entry, Path, Poll};

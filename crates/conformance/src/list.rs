@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::case::{Case, On};
 use crate::cases;
+use crate::differences::{DIFFERENCES, excludes};
 use crate::statements::AREAS;
 
 /// Set to anything, the test of the list writes it anew instead of comparing.
@@ -34,7 +35,8 @@ Which case shows which statement of the specifications. Cases are in `crates/con
 objects and through the C functions, on the local path and over the wire (IPv4 and IPv6), with both ends of a connection in one process and with
 each in its own, except those marked \u{2020}, whose peer is
 played by hand over IPv4, and those marked \u{2021}, which move very much and are played in optimised builds only (`cargo xtask test` plays them once), and those marked \u{a7}, whose multicast groups
-the kernel has on loopback over IPv4 only.
+the kernel has on loopback over IPv4 only. Over iWARP (TCP, both ends in one process) those without a mark are played but those in the last table;
+those marked \u{2020}\u{2020} are played there only.
 
 Generated from the cases: `FERROCE_UPDATE_LISTS=1 cargo test -p ferroce-conformance --test list` writes it anew, and the same test
 without the variable fails if it is out of date.
@@ -78,6 +80,16 @@ pub fn render() -> String {
             let _ = writeln!(text, "| `{id}` | {rule} | {names} |");
         }
     }
+    text.push_str(&rules());
+    text
+}
+
+/// What iWARP does otherwise, as a table.
+fn rules() -> String {
+    let mut text = "\n## Not played over iWARP\n| rule | cases |\n|---|---|\n".to_owned();
+    for (rule, patterns) in DIFFERENCES {
+        let _ = writeln!(text, "| {rule} | {} |", patterns.join(", "));
+    }
     text
 }
 
@@ -87,12 +99,24 @@ fn showing(cases: &[Case], id: &str) -> Vec<String> {
         .filter(|case| case.covers.contains(&id))
         .map(|case| match case.on {
             On::Every => case.name.to_owned(),
+            On::Iwarp => format!("{}\u{2020}\u{2020}", case.name),
             On::Groups => format!("{}\u{a7}", case.name),
             On::Raw => format!("{}\u{2020}", case.name),
             On::Slow => format!("{}\u{2021}", case.name),
         });
     let elsewhere = ELSEWHERE.iter().filter(|(shown, _)| *shown == id);
     here.chain(elsewhere.flat_map(|(_, tests)| tests.iter().map(|&t| t.to_owned())))
+        .collect()
+}
+
+/// Differences that exclude no case.
+fn stale_differences() -> Vec<String> {
+    let cases = cases::all();
+    let is_stale = |pattern: &&&str| !cases.iter().any(|case| excludes(pattern, case.name));
+    let patterns = DIFFERENCES.iter().flat_map(|(_, patterns)| *patterns);
+    patterns
+        .filter(is_stale)
+        .map(|pattern| format!("no case is called {pattern}, which iWARP leaves out"))
         .collect()
 }
 
@@ -105,7 +129,7 @@ pub fn mistakes() -> Vec<String> {
         .map(|(id, _)| *id)
         .collect();
     let mut names = BTreeSet::new();
-    let mut wrong = Vec::new();
+    let mut wrong = stale_differences();
     for case in cases::all() {
         if !names.insert(case.name) {
             wrong.push(format!("two cases are called {}", case.name));

@@ -61,8 +61,8 @@ fn play_with(entry: Entry, path: Path, ends: Ends, setting: Option<(&str, &str)>
     let mut command = Command::new(program);
     command
         .args(["--exact", "child", "--ignored", "--nocapture"])
-        .env("FERROCE_PATH", path.variable())
         .env(BENCH, bench.to_string())
+        .envs([path.setting()])
         .envs(setting);
     let output = start_apart(&mut command).output().expect("started");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -122,6 +122,7 @@ fn bench_of(words: &str) -> Option<Bench> {
             "Local" => Path::Local,
             "Wire4" => Path::Wire4,
             "Wire6" => Path::Wire6,
+            "Iwarp" => Path::Iwarp,
             _ => return None,
         },
         ends: match words.next()? {

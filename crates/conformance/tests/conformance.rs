@@ -26,6 +26,11 @@ fn rust_wire_ipv6() {
 }
 
 #[test]
+fn rust_iwarp() {
+    play(Entry::Rust, Path::Iwarp);
+}
+
+#[test]
 fn c_local() {
     play(Entry::C, Path::Local);
 }
@@ -43,6 +48,11 @@ fn c_wire_ipv4() {
 #[test]
 fn c_wire_ipv6() {
     play(Entry::C, Path::Wire6);
+}
+
+#[test]
+fn c_iwarp() {
+    play(Entry::C, Path::Iwarp);
 }
 
 #[test]

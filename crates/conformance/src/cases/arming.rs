@@ -45,6 +45,7 @@ fn message(a: &End, b: &End, wr_id: u64, flags: SendFlags) {
     b.recv(wr_id, vec![]);
     a.send_flagged(wr_id, SendOp::Send, vec![], SendFlags::SIGNALED | flags);
     a.done(wr_id);
+    a.waits_for_peer();
 }
 
 /// Has completions queued that no poll has returned.

@@ -194,6 +194,7 @@ fn transfer(
     };
     a.post(wr).expect("posted");
     let sent = a.done(seed);
+    a.waits_for_peer();
     if !check_completions(b, (kind, form), len, (seed, &sent)) {
         return false;
     }

@@ -5,6 +5,7 @@ mod attributes;
 mod datagrams;
 mod drops;
 mod events;
+mod iwarp;
 mod lengths;
 mod migration;
 mod operations;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Case> {
         queues::CASES,
         arming::CASES,
         migration::CASES,
+        iwarp::CASES,
     ]
     .concat()
 }

@@ -139,6 +139,7 @@ fn fence(bench: &Bench) {
     a.send_flagged(2, SendOp::Write(b.remote(8192)), vec![a.sge(0, len)], flags);
     a.done(1);
     a.done(2);
+    a.waits_for_peer();
     assert!(b.memory().bytes(8192, len) == content);
 }
 

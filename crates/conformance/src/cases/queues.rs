@@ -21,6 +21,7 @@ fn resize(bench: &Bench) {
     for wr_id in 0..u64::from(QUEUED) {
         a.done(wr_id);
     }
+    a.waits_for_peer();
     assert_eq!(b.side().resize_cq(QUEUED - 1), Err(EINVAL));
     for cqe in [QUEUED, 1000, QUEUED] {
         assert_eq!(b.side().resize_cq(cqe), Ok(()));

@@ -30,6 +30,9 @@ fn write(a: &End, b: &End, (key, offset): (ferroce_proto::ids::Key, usize)) -> W
         vec![a.sge(0, 8)],
     );
     let status = a.completion().status;
+    if status == WcStatus::Success {
+        a.waits_for_peer();
+    }
     let written = b.memory().bytes(offset, 8) == [9; 8];
     assert_eq!(written, status == WcStatus::Success);
     status

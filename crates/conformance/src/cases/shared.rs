@@ -48,14 +48,17 @@ fn limit(bench: &Bench) {
     assert_eq!(b.side().srq_limit(), 3);
     a.send(0, SendOp::Send, vec![]);
     a.done(0);
+    a.waits_for_peer();
     b.raises_nothing();
     a.send(1, SendOp::Send, vec![]);
     a.done(1);
+    a.waits_for_peer();
     let event = wait_for("event", || b.side().event());
     assert_eq!(event, (AsyncEvent::SrqLimitReached, About::Srq));
     assert_eq!(b.side().srq_limit(), 0, "disarmed");
     a.send(2, SendOp::Send, vec![]);
     a.done(2);
+    a.waits_for_peer();
     b.raises_nothing();
 }
 

@@ -50,6 +50,7 @@ fn bind_and_write(bench: &Bench) {
     a.memory().fill(0, &[5; 64]);
     a.send(1, SendOp::Write(at), vec![a.sge(0, 64)]);
     a.done(1);
+    a.waits_for_peer();
     assert_eq!(b.memory().bytes(128, 64), [5; 64]);
 }
 

@@ -3,6 +3,7 @@
 //! Sources: the InfiniBand Architecture Specification (IBTA) volume 1 and its RoCEv2 annex for
 //! [`wire`] and [`transport`]; the manual pages of libibverbs for [`verbs`].
 
+pub mod iwarp;
 pub mod transport;
 pub mod verbs;
 pub mod wire;
@@ -34,4 +35,5 @@ pub const AREAS: &[Area] = &[
     verbs::COMPLETIONS,
     verbs::SHARED_RECEIVES,
     verbs::EVENTS,
+    iwarp::IWARP,
 ];
