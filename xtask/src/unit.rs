@@ -55,8 +55,8 @@ pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Re
 }
 
 /// Runs the tests of two processes on one host again, as fast as programs have it: polls come so
-/// close upon each other only there that a short ring falls silent, and the two meet in other places
-/// of the code.
+/// close upon each other only there that a short ring falls silent, and the two meet in other
+/// places of the code.
 pub(crate) fn run_optimised(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let of = ["test", "-p", "ferroce-nic"];
     let tests = ["short_rings*", "direct*", "processes", "rendezvous"].map(|name| ["--test", name]);

@@ -98,8 +98,8 @@ struct Options {
     /// without system calls
     #[arg(long, conflicts_with = "host")]
     shared: bool,
-    /// Let both sides sleep until something comes, in `ibv_get_cq_event` or a call of the kernel: what
-    /// is measured then is the time of one message
+    /// Let both sides sleep until something comes, in `ibv_get_cq_event` or a call of the kernel:
+    /// what is measured then is the time of one message
     #[arg(long, conflicts_with = "transport")]
     asleep: bool,
     /// Only what has these words in its name: "local send", "memcpy", "wire write latency"; may be
