@@ -8,7 +8,7 @@ use common::peer::{self, ASKS, Peer, RECEIVED, connect_back};
 use common::short_rings::run_without_thread;
 use common::{Buffer, End, cap, next_completion};
 use ferroce_nic::{Carrier, Qp};
-use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, Wc, WcStatus};
+use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, Sge, Wc, WcStatus};
 
 /// The peer: answers each message, polling, and ends its queue pair with the answer to a shorter
 /// one.
@@ -24,7 +24,7 @@ fn child_answers_and_ends() {
         if wc.wr_id != RECEIVED {
             continue;
         }
-        end.recv(RECEIVED, vec![buffer.sge(0, 64)]);
+        end.recv(RECEIVED, in_pieces(&buffer));
         end.send(1000, SendOp::Send, vec![buffer.sge(64, ASKS)]);
         if (wc.byte_len as usize) < ASKS {
             break;
@@ -37,11 +37,14 @@ fn child_answers_and_ends() {
     }
 }
 
-/// Sends a message and takes its answer, with a receive of two pieces for a later one: no answer
-/// completes early then.
+/// The two pieces of a receive: no message to it completes early.
+fn in_pieces(buffer: &Buffer) -> Vec<Sge> {
+    vec![buffer.sge(0, 4), buffer.sge(4, 60)]
+}
+
+/// Sends a message and takes its answer, with a receive of two pieces for a later one.
 fn exchange_in_pieces(peer: &Peer, wr_id: u64) {
-    let pieces = vec![peer.buffer.sge(0, 4), peer.buffer.sge(4, 60)];
-    peer.end.recv(RECEIVED, pieces);
+    peer.end.recv(RECEIVED, in_pieces(&peer.buffer));
     peer.send(wr_id, ASKS);
     for _ in 0..2 {
         assert_eq!(next_completion(&peer.end.cq).status, WcStatus::Success);
@@ -59,6 +62,8 @@ fn with_an_end_behind_an_answer() {
     for wr_id in 0..2 * peer::RECEIVES {
         exchange_in_pieces(&peer, wr_id);
     }
+    // What the queue pair promised while its receives were of one piece is over.
+    Buffer::new(&peer.end.pd, vec![0; 8]).deregister();
     assert_eq!(peer.end.qp.path_report().packets, Some(Carrier::ShortRing));
     peer.send(last, ASKS - 1);
     peer.hear("over");
