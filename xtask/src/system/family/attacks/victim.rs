@@ -148,8 +148,8 @@ impl Victim {
         self.holdings()
     }
 
-    /// Wants neither to have grown by more than `more` and the UDP sockets to send from, and neither
-    /// to have had many descriptors meanwhile.
+    /// Wants neither to have grown by more than `more` and the UDP sockets to send from, and
+    /// neither to have had many descriptors meanwhile.
     pub(super) fn is_as_before(&mut self, before: [Holdings; 2], more: Growth) -> Outcome {
         for (process, before) in [&mut self.server, &mut self.client].into_iter().zip(before) {
             let peak = reports(process).iter().map(|r| r.descriptors).max();
