@@ -57,7 +57,7 @@ impl Talk {
         self.both.sides[1].end.recv(u64::MAX, pieces(sge));
     }
 
-    /// Sends so many bytes, from a place that the index tells.
+    /// Sends `length` bytes from the place of message `index`.
     fn send(&mut self, index: usize, length: usize) {
         let sge = self.from.sge(place(index), length);
         let number = self.both.next;

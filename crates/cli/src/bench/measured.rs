@@ -1,10 +1,11 @@
 //! What came out of a measurement.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
+use super::task::Task;
 use crate::connection::Outcome;
 
 /// One measurement's result.
@@ -92,6 +93,32 @@ impl Times {
             }),
         })
     }
+}
+
+/// Does something again and again for the time of a task, which is given the number of each time.
+/// `share` of each time belongs to one operation, as in [`Times::latency`].
+pub(crate) fn one_by_one(
+    task: &Task,
+    share: f64,
+    mut once: impl FnMut(u64) -> Outcome,
+) -> Outcome<Measured> {
+    let mut times = Times::new()?;
+    let begun = Instant::now();
+    let (mut before, mut operations) = (begun, 0);
+    while before - begun < task.warm_up() + task.time {
+        once(operations)?;
+        operations += 1;
+        let now = Instant::now();
+        if now - begun > task.warm_up() {
+            times.add(now - before);
+        }
+        before = now;
+    }
+    Ok(Measured {
+        latency: Some(times.latency(share)?),
+        operations,
+        ..Measured::default()
+    })
 }
 
 /// The result of operations of `size` bytes that were counted for a time.

@@ -114,7 +114,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
         }))
     }
 
-    /// Where in the body a message is, which has so many bytes behind its head, and the bytes of a
+    /// The place in the body of a message with `rest` bytes behind its head, and the bytes of a
     /// packet. The producer may write anything, at any time: each word is read once.
     fn place_in_body(&self, at: u32, rest: usize) -> Result<(Place, u32), Broken> {
         let load = |word| self.area.load(word, Ordering::Relaxed);

@@ -90,10 +90,8 @@ impl Probe {
                     words.join(" ")
                 )
             }
-            Self::Bench { name, size } => format!("ferroce {}", bench_words(name, size).join(" ")),
-            Self::Asleep { name, size } => {
-                format!("ferroce {} --asleep", bench_words(name, size).join(" "))
-            }
+            Self::Bench { name, size } => bench_line(name, size),
+            Self::Asleep { name, size } => format!("{} --asleep", bench_line(name, size)),
             Self::Iperf3 => "iperf3 -c SERVER -t 1 -l 65536".into(),
             Self::Sockperf => "sockperf pp -i SERVER -t 1 -m 14".into(),
             Self::Qperf(test) => format!("qperf SERVER -t 1 -m 8 {test}"),
@@ -242,13 +240,17 @@ fn table_row(output: &str, number: Number) -> Option<f64> {
     })
 }
 
-/// What makes `ferroce bench` measure one thing, for people.
-fn bench_words(name: &str, size: &str) -> [String; 10] {
-    let name = format!("'{name}'");
+/// What makes `ferroce` measure one thing.
+fn bench_words<'a>(name: &'a str, size: &'a str) -> [&'a str; 10] {
     [
-        "bench", "--peers", "--only", &name, "--sizes", size, "--rounds", "1", "--time", "300",
+        "bench", "--peers", "--only", name, "--sizes", size, "--rounds", "1", "--time", "300",
     ]
-    .map(str::to_owned)
+}
+
+/// The same, for people.
+fn bench_line(name: &str, size: &str) -> String {
+    let quoted = format!("'{name}'");
+    format!("ferroce {}", bench_words(&quoted, size).join(" "))
 }
 
 /// One measurement of `ferroce bench`.
@@ -260,10 +262,12 @@ fn bench(
 ) -> Result<f64, String> {
     let ferroce = stage.built("ferroce");
     let words = [
-        &*ferroce, "bench", "--peers", "--json", "--only", name, "--sizes", size, "--rounds", "1",
-        "--time", "300",
-    ];
-    let words = [&words[..], options].concat();
+        &[&*ferroce],
+        &bench_words(name, size)[..],
+        &["--json"],
+        options,
+    ]
+    .concat();
     let mut process = stage.bare(Side::A, &words).label("bench").start()?;
     process.succeed()?;
     let results: Value =

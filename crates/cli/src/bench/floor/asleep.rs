@@ -5,14 +5,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
-use std::time::Instant;
 
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::poll::{Event, Interest, Poller};
 use ferroce_os::unix::{SeqListener, SeqSocket};
 use nix::unistd::{read, write};
 
-use crate::bench::measured::{Measured, Times};
+use crate::bench::measured::{Measured, one_by_one};
 use crate::bench::pattern::WORD;
 use crate::bench::task::Task;
 use crate::bench::worker::{Finish, Meeting};
@@ -73,12 +72,19 @@ impl<S: Read + Write> Partner for Bytes<S> {
 
 /// Counts in two `eventfd(2)`, waited for by `epoll(7)`.
 pub(super) struct Counters<F> {
-    here: F,
-    there: F,
+    ends: Ends<F>,
     poller: Poller,
     events: Vec<Event>,
     /// Says when the other process is through.
     link: SeqSocket,
+}
+
+/// The descriptors of both processes.
+struct Ends<F> {
+    /// Wakes this one.
+    here: F,
+    /// Wakes the other one.
+    there: F,
 }
 
 /// Tokens of the poller.
@@ -86,13 +92,12 @@ const COUNTER: u64 = 0;
 const LINK: u64 = 1;
 
 impl<F: AsFd> Counters<F> {
-    fn new(link: SeqSocket, (here, there): (F, F)) -> io::Result<Self> {
+    fn new(link: SeqSocket, ends: Ends<F>) -> io::Result<Self> {
         let poller = Poller::new()?;
         poller.add(link.as_raw_fd(), LINK, Interest::HANGUP)?;
-        poller.add(here.as_fd().as_raw_fd(), COUNTER, Interest::READ)?;
+        poller.add(ends.here.as_fd().as_raw_fd(), COUNTER, Interest::READ)?;
         Ok(Self {
-            here,
-            there,
+            ends,
             poller,
             events: Vec::new(),
             link,
@@ -102,7 +107,7 @@ impl<F: AsFd> Counters<F> {
 
 impl<F: AsFd> Partner for Counters<F> {
     fn send(&mut self, _number: u64) -> io::Result<()> {
-        write(&self.there, &1_u64.to_ne_bytes())?;
+        write(&self.ends.there, &1_u64.to_ne_bytes())?;
         Ok(())
     }
 
@@ -111,7 +116,7 @@ impl<F: AsFd> Partner for Counters<F> {
             self.poller.wait(&mut self.events, None)?;
             if self.events.iter().any(|event| event.token() == COUNTER) {
                 let mut count = [0; WORD];
-                read(&self.here, &mut count)?;
+                read(&self.ends.here, &mut count)?;
                 return match u64::from_ne_bytes(count) {
                     1 => Ok(None),
                     more => Err(io::Error::other(format!("{more} messages at once"))),
@@ -136,7 +141,7 @@ pub(super) fn answer_counters(ready: &mut dyn FnMut(Meeting), finish: &Finish) -
     let (Some(there), Some(here)) = (with.pop(), with.pop()) else {
         return Err("no descriptors came".into());
     };
-    let counters = Counters::new(link, (here, there));
+    let counters = Counters::new(link, Ends { here, there });
     answer(&mut counters.map_err(text)?, finish)
 }
 
@@ -149,12 +154,14 @@ fn wait_for(socket: &impl AsRawFd) -> io::Result<()> {
 /// The active side of [`Counters`].
 pub(super) fn ping_counters(task: &Task, passive: Meeting) -> Outcome<Measured> {
     let link = SeqSocket::connect(&name(passive.process)).map_err(text)?;
-    let pair = || Ok((EventFd::counter()?, EventFd::counter()?));
-    let (here, there) = pair().map_err(text)?;
+    let ends = Ends {
+        here: EventFd::counter().map_err(text)?,
+        there: EventFd::counter().map_err(text)?,
+    };
     let record = [IoSlice::new(b"counters")];
-    link.send_with(&record, &[there.as_fd(), here.as_fd()])
+    link.send_with(&record, &[ends.there.as_fd(), ends.here.as_fd()])
         .map_err(text)?;
-    let counters = Counters::new(link, (here, there));
+    let counters = Counters::new(link, ends);
     ping(&mut counters.map_err(text)?, task)
 }
 
@@ -217,25 +224,12 @@ fn answer(partner: &mut impl Partner, finish: &Finish) -> Outcome {
 
 /// Sends messages, and waits for the answer to each.
 fn ping(partner: &mut impl Partner, task: &Task) -> Outcome<Measured> {
-    let mut times = Times::new()?;
-    let begun = Instant::now();
-    let (mut before, mut number) = (begun, 0);
-    while before - begun < task.warm_up() + task.time {
+    one_by_one(task, 0.5, |number| {
         partner.send(number).map_err(text)?;
         let answered = partner.receive().map_err(text)?;
         if answered.is_some_and(|answered| answered != number) {
             return Err(format!("{answered:?} answers message {number}"));
         }
-        number += 1;
-        let now = Instant::now();
-        if now - begun > task.warm_up() {
-            times.add(now - before);
-        }
-        before = now;
-    }
-    Ok(Measured {
-        latency: Some(times.latency(0.5)?),
-        operations: number,
-        ..Measured::default()
+        Ok(())
     })
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBuf, UdpGroSegment, UdpGsoSegment};
 
-use crate::bench::measured::{Measured, Times, stream};
+use crate::bench::measured::{Measured, one_by_one, stream};
 use crate::bench::pattern::WORD;
 use crate::bench::task::{Task, Waiting};
 use crate::bench::worker::{Finish, Meeting};
@@ -84,23 +84,9 @@ fn poll<T>(
 pub(super) fn ping(task: &Task, to: SocketAddr) -> Outcome<Measured> {
     let socket = connected(to, task.waiting)?;
     let (mut out, mut back) = (vec![0x5a; task.size], vec![0; task.size]);
-    let mut times = Times::new()?;
-    let begun = Instant::now();
-    let (mut before, mut number) = (begun, 0_u64);
-    while before - begun < task.warm_up() + task.time {
-        number += 1;
-        out[..WORD].copy_from_slice(&number.to_ne_bytes());
-        exchange(&socket, task.waiting, &out, &mut back)?;
-        let now = Instant::now();
-        if now - begun > task.warm_up() {
-            times.add(now - before);
-        }
-        before = now;
-    }
-    Ok(Measured {
-        latency: Some(times.latency(0.5)?),
-        operations: number,
-        ..Measured::default()
+    one_by_one(task, 0.5, |number| {
+        out[..WORD].copy_from_slice(&(number + 1).to_ne_bytes());
+        exchange(&socket, task.waiting, &out, &mut back)
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::end::End;
 use super::unreliable;
-use crate::bench::measured::{Measured, Times, stream};
+use crate::bench::measured::{Measured, one_by_one, stream};
 use crate::bench::task::{Kind, Task, Verb};
 use crate::connection::Outcome;
 
@@ -31,29 +31,14 @@ pub(in crate::bench) fn run(
 
 /// One at a time.
 fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
-    let mut times = Times::new()?;
-    let begun = Instant::now();
-    let (mut before, mut operations) = (begun, 0);
-    while before - begun < task.warm_up() + task.time {
-        match verb {
-            Verb::Send | Verb::WriteImmediate => bounce_message(end, verb, operations)?,
-            Verb::Write => bounce_write(end, operations)?,
-            _ => {
-                end.post(verb, operations)?;
-                end.complete(verb, operations)?;
-            }
+    let share = if verb.is_one_way() { 0.5 } else { 1.0 };
+    one_by_one(task, share, |number| match verb {
+        Verb::Send | Verb::WriteImmediate => bounce_message(end, verb, number),
+        Verb::Write => bounce_write(end, number),
+        _ => {
+            end.post(verb, number)?;
+            end.complete(verb, number)
         }
-        operations += 1;
-        let now = Instant::now();
-        if now - begun > task.warm_up() {
-            times.add(now - before);
-        }
-        before = now;
-    }
-    Ok(Measured {
-        latency: Some(times.latency(if verb.is_one_way() { 0.5 } else { 1.0 })?),
-        operations,
-        ..Measured::default()
     })
 }
 

@@ -172,7 +172,7 @@ impl ShortRings {
 }
 
 impl ShortRings {
-    /// As [`push`](Self::push), for a message that is as long as so many packets.
+    /// As [`push`](Self::push), for a message as long as `packets` packets.
     fn push_long(
         &mut self,
         message: (&Long<'_>, u32),

@@ -24,7 +24,7 @@ use crate::objects::qp::transport::Transport;
 pub(super) const HABIT: u32 = 32;
 /// Messages in a row, by the ring, after which it goes back to its short ring.
 const RETURN: u32 = 8;
-/// Of so many messages one repeats an offer that was not accepted.
+/// Messages after which an offer that was not accepted is repeated.
 const OFFER_AGAIN: u32 = 4096;
 
 /// What became of a queued SEND.

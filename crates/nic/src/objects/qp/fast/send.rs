@@ -151,7 +151,7 @@ impl Sending {
         true
     }
 
-    /// As [`push`](Self::push), for a message that is as long as so many packets.
+    /// As [`push`](Self::push), for a message as long as `packets` packets.
     ///
     /// # Errors
     /// Why it is not there.

@@ -26,7 +26,7 @@ const ACK_REQ: u32 = (1_u32 << 31).to_be();
 pub(super) enum Next {
     /// Nothing now.
     Nothing,
-    /// A message that is not as usual, and still in its slot.
+    /// The general way takes the message, which is still in its slot.
     Unusual(Waiting),
     /// A message that is still in its slot says that the peer has taken what was sent up to a PSN,
     /// which is not as usual.
