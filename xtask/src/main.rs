@@ -14,6 +14,7 @@ mod lint;
 mod mentions;
 mod packages;
 mod pages;
+mod programs;
 mod promises;
 mod prose;
 mod release_check;
@@ -141,7 +142,6 @@ fn system_tests(
         unit::run_against_system(workspace, tally)?;
         unit::run_optimised(workspace, tally)?;
         unit::run_with_address_sanitizer(workspace, tally)?;
-        unit::run_slow_cases(workspace, tally)?;
     }
     system::run(workspace, filter, mode, tally)
 }

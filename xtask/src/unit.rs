@@ -1,30 +1,25 @@
 //! `cargo test`, with its results counted.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Instant;
 
+use crate::programs;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
 /// Runs the workspace's own tests and adds up its `test result:` lines.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
-    count(
-        workspace.cargo(&[
-            "test",
-            "--workspace",
-            "--features",
-            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io",
-            "--no-fail-fast",
-        ]),
-        "cargo test",
-        tally,
-    )?;
+    let of = [&["test"][..], &programs::ALL, &["--no-fail-fast"]].concat();
+    count(workspace.cargo(&of), "cargo test", tally)?;
     // Not every user may make namespaces, so `cargo test` leaves this out.
     const APART: &str = "other_namespaces_go_by_packets";
-    let of = ["test", "-p", "ferroce-nic", "--test", "direct"];
-    let command = workspace.cargo(&[&of[..], &["--", "--ignored", "--exact", APART]].concat());
-    count(command, APART, tally)
+    for direct in programs::named(workspace, "ferroce-nic", &["direct"])? {
+        let mut command = direct.after(&[]);
+        command.args(["--ignored", "--exact", APART]);
+        count(command, APART, tally)?;
+    }
+    Ok(())
 }
 
 /// Holds the C types against the installed headers, and the symbols of the release build against
@@ -33,25 +28,38 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
 pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let library = workspace.release().join("ferroce-lib");
     for (package, test) in [("ferroce-abi", "headers"), ("ferroce-dropin", "symbols")] {
-        let mut command =
-            workspace.cargo(&["test", "-p", package, "--test", test, "--", "--ignored"]);
-        command.env("FERROCE_LIB", &library);
-        count(command, &format!("{package} {test}"), tally)?;
+        for program in programs::named(workspace, package, &[test])? {
+            let mut command = program.after(&[]);
+            command.arg("--ignored").env("FERROCE_LIB", &library);
+            count(command, &format!("{package} {test}"), tally)?;
+        }
     }
-    let mut command = workspace.cargo(&["test", "-p", "ferroce", "--tests"]);
-    command.env("LD_LIBRARY_PATH", &library);
-    command.env("FERROCE_TEST_PROVIDER", "system");
-    count(command, "ferroce on the drop-in library", tally)?;
+    let on_library = |mut command: Command| {
+        command.env("LD_LIBRARY_PATH", &library);
+        command.env("FERROCE_TEST_PROVIDER", "system");
+        command
+    };
+    let all = programs::of(workspace, "ferroce")?;
+    // What does not compile has nothing to do with the library.
+    let commands = all.iter().filter(|program| program.name != "refused");
+    let commands = commands.map(|program| on_library(program.after(&[])));
+    count_all(commands, "ferroce on the drop-in library", tally)?;
     // Linked without a device of its own, the interface has nothing but the loaded libraries.
     let alone = ["test", "-p", "ferroce", "--no-default-features"];
-    let mut command = workspace.cargo(&[&alone[..], &["--test", "operations"]].concat());
-    command.env("LD_LIBRARY_PATH", &library);
-    command.env("FERROCE_TEST_PROVIDER", "system");
-    count(command, "ferroce without the software device", tally)?;
-    let mut command = workspace.cargo(&WATCHED);
-    // Fewer random programs: they are some fifty times slower.
-    command.env("FERROCE_SEEDS", "4");
-    count(command, "ferroce under valgrind", tally)
+    let command = workspace.cargo(&[&alone[..], &["--test", "operations"]].concat());
+    count(
+        on_library(command),
+        "ferroce without the software device",
+        tally,
+    )?;
+    let watched = programs::named(workspace, "ferroce", &WATCHED)?;
+    let commands = watched.iter().map(|program| {
+        let mut command = program.after(&VALGRIND);
+        // Fewer random programs: they are some fifty times slower.
+        command.env("FERROCE_SEEDS", "4");
+        command
+    });
+    count_all(commands, "ferroce under valgrind", tally)
 }
 
 /// Runs the tests of two processes on one host again, as fast as programs have it: polls come so
@@ -74,8 +82,8 @@ pub(crate) fn run_with_address_sanitizer(
 ) -> Result<(), String> {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let of = ["test", "-p", "ferroce", "--target", &target];
-    let tests = ["--test", "programs", "--test", "scopes"];
-    let mut command = workspace.cargo(&[&of[..], &tests, &["--test", "connections"]].concat());
+    let tests = WATCHED.map(|name| ["--test", name]);
+    let mut command = workspace.cargo(&[&of[..], tests.as_flattened()].concat());
     command.env("RUSTC_BOOTSTRAP", "1");
     command.env("RUSTFLAGS", "-Zsanitizer=address");
     command.env("CARGO_TARGET_DIR", workspace.target.join("asan"));
@@ -84,71 +92,40 @@ pub(crate) fn run_with_address_sanitizer(
     count(command, "ferroce with address sanitizer", tally)
 }
 
-/// The tests of the Rust interface that drop, leak and unwind what the device works on, each access
-/// to memory watched.
-const WATCHED: [&str; 11] = [
-    "--config",
-    "target.'cfg(all())'.runner = ['valgrind', '--quiet', '--error-exitcode=99', '--fair-sched=yes']",
-    "test",
-    "-p",
-    "ferroce",
-    "--test",
-    "programs",
-    "--test",
-    "scopes",
-    "--test",
-    "connections",
+/// The tests of the Rust interface that drop, leak and unwind what the device works on.
+const WATCHED: [&str; 3] = ["programs", "scopes", "connections"];
+/// Watches each access to memory.
+const VALGRIND: [&str; 4] = [
+    "valgrind",
+    "--quiet",
+    "--error-exitcode=99",
+    "--fair-sched=yes",
 ];
 
-/// The conformance cases that only an optimised build plays, with the ends in two processes.
-pub(crate) fn run_slow_cases(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
-    const CASE: &str = "1-GiB";
-    let of = ["run", "-p", "ferroce-conformance"];
-    let mut command = workspace.cargo(&[&of[..], &["--profile", "optimised"]].concat());
-    command.env("FERROCE_PATH", "local");
-    command.env("FERROCE_CONFORMANCE", "C Local Apart");
-    command.env("FERROCE_CASES", CASE);
-    println!("# {}", crate::sh::line(&command));
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|e| format!("{CASE}: {e}"))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    print!("{said}");
-    let held = output.status.success() && said.contains("every case holds: 1 on");
-    tally.add(
-        usize::from(held),
-        usize::from(!held),
-        "conformance 1-GiB",
-        &said,
-    );
-    Ok(())
+/// Runs a test command and adds up its results.
+fn count(command: Command, name: &str, tally: &mut Tally) -> Result<(), String> {
+    count_all([command], name, tally)
 }
 
-/// Runs a test command and adds up its results.
-fn count(mut command: Command, name: &str, tally: &mut Tally) -> Result<(), String> {
-    println!("# {}", crate::sh::line(&command));
+/// Runs test commands one after the other and adds up their results.
+fn count_all(
+    commands: impl IntoIterator<Item = Command>,
+    name: &str,
+    tally: &mut Tally,
+) -> Result<(), String> {
     let begun = Instant::now();
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("{name}: {e}"))?;
-    let stdout = child.stdout.take().ok_or("a child without output")?;
     let mut results = Results::default();
-    for line in BufReader::new(stdout).lines() {
-        let line = line.map_err(|e| format!("{name}: {e}"))?;
-        results.read(&line);
-        println!("{line}");
-    }
-    let status = child.wait().map_err(|e| format!("{name}: {e}"))?;
-    if !status.success() && results.failed == 0 {
-        results.failed = 1; // it did not build, or a test program died
-        results.said = vec![format!("{status}, with no test that failed")];
+    for command in commands {
+        results.take(command).map_err(|e| format!("{name}: {e}"))?;
     }
     let said = results.said.join("\n");
     tally.took(name, begun.elapsed());
     tally.add(results.passed, results.failed, name, &said);
     Ok(())
+}
+
+fn lines(output: ChildStdout) -> impl Iterator<Item = std::io::Result<String>> {
+    BufReader::new(output).lines()
 }
 
 /// What test programs print of their results.
@@ -162,6 +139,26 @@ struct Results {
 }
 
 impl Results {
+    /// Adds those of a command.
+    fn take(&mut self, mut command: Command) -> std::io::Result<()> {
+        println!("# {}", crate::sh::line(&command));
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let before = self.failed;
+        for line in child.stdout.take().into_iter().flat_map(lines) {
+            let line = line?;
+            self.read(&line);
+            println!("{line}");
+        }
+        let status = child.wait()?;
+        if !status.success() && self.failed == before {
+            self.failed += 1; // it did not build, or a test program died
+            let line = crate::sh::line(&command);
+            self.said
+                .push(format!("{line}: {status}, with no test that failed"));
+        }
+        Ok(())
+    }
+
     fn read(&mut self, line: &str) {
         self.is_in_list |= line == "failures:";
         if let Some((passed, failed)) = result_line(line) {

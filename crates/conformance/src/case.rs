@@ -15,7 +15,7 @@ pub enum On {
     Raw,
     /// iWARP: it does otherwise.
     Iwarp,
-    /// Every path, if the program is optimised: it takes too long otherwise.
+    /// Every path, if it is asked for: it moves very much.
     Slow,
 }
 
@@ -92,19 +92,23 @@ impl Case {
         }
     }
 
-    /// Whether it can be played there.
+    /// Whether it is played there, where names that contain `words` are asked for.
     #[must_use]
-    pub fn runs_on(&self, bench: Bench) -> bool {
+    pub fn is_chosen(&self, bench: Bench, words: &str) -> bool {
+        let is_asked_for = !words.is_empty();
+        self.name.contains(words) && self.runs_on(bench) && (is_asked_for || self.on != On::Slow)
+    }
+
+    fn runs_on(&self, bench: Bench) -> bool {
         if bench.path == Path::Iwarp && differences::of(self.name).is_some() {
             return false;
         }
         match self.on {
-            On::Every => true,
+            On::Every | On::Slow => true,
             On::Iwarp => bench.path == Path::Iwarp,
             On::Groups => bench.path == Path::Wire4,
             // There is no second end, so it lives in no other process.
             On::Raw => bench.path == Path::Wire4 && bench.ends == Ends::Together,
-            On::Slow => !cfg!(debug_assertions),
         }
     }
 }

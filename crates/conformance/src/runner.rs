@@ -34,7 +34,7 @@ thread_local! {
 /// [`play_from_environment`].
 #[track_caller]
 pub fn play(entry: Entry, path: Path) {
-    play_with(entry, path, Ends::Together, None);
+    play_with(entry, path, Ends::Together, &[]);
 }
 
 /// As [`play`], within this host, with packets for all operations: the direct way is switched off.
@@ -44,18 +44,25 @@ pub fn play_by_packets(entry: Entry) {
         entry,
         Path::Local,
         Ends::Together,
-        Some(("FERROCE_DIRECT", "0")),
+        &[("FERROCE_DIRECT", "0")],
     );
 }
 
 /// As [`play`], with the ends of each connection in two processes.
 #[track_caller]
 pub fn play_apart(entry: Entry, path: Path) {
-    play_with(entry, path, Ends::Apart, None);
+    play_with(entry, path, Ends::Apart, &[]);
+}
+
+/// As [`play_apart`], the case of this name alone.
+#[track_caller]
+pub fn play_case_apart(entry: Entry, path: Path, name: &str) {
+    let report = play_with(entry, path, Ends::Apart, &[(FILTER, name)]);
+    assert!(report.contains("every case holds: 1 on"), "{report}");
 }
 
 #[track_caller]
-fn play_with(entry: Entry, path: Path, ends: Ends, setting: Option<(&str, &str)>) {
+fn play_with(entry: Entry, path: Path, ends: Ends, settings: &[(&str, &str)]) -> String {
     let bench = Bench { entry, path, ends };
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
@@ -63,7 +70,7 @@ fn play_with(entry: Entry, path: Path, ends: Ends, setting: Option<(&str, &str)>
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env(BENCH, bench.to_string())
         .envs([path.setting()])
-        .envs(setting);
+        .envs(settings.iter().copied());
     let output = start_apart(&mut command).output().expect("started");
     let text = String::from_utf8_lossy(&output.stdout);
     let report: Vec<_> = text
@@ -77,6 +84,7 @@ fn play_with(entry: Entry, path: Path, ends: Ends, setting: Option<(&str, &str)>
         let said = String::from_utf8_lossy(&output.stderr);
         panic!("{report}\n{bench}: {}\n{said}\n{report}", output.status);
     }
+    report
 }
 
 /// What the child of [`play`] does.
@@ -90,7 +98,7 @@ pub fn play_from_environment() {
         std::process::exit(1);
     }
     let filter = std::env::var(FILTER).unwrap_or_default();
-    let chosen = |case: &&Case| case.runs_on(bench) && case.name.contains(&filter);
+    let chosen = |case: &&Case| case.is_chosen(bench, &filter);
     let cases: Vec<Case> = cases::all().iter().filter(chosen).copied().collect();
     let failed = play_all(bench, &cases);
     for (name, why) in &failed {

@@ -1,8 +1,10 @@
 //! Every case, on every bench. `FERROCE_CASES=words` plays only those whose name contains the
-//! words.
+//! words. Cases that move very much are played on one bench, unless they are asked for so.
 
 use ferroce_conformance::door::serve;
-use ferroce_conformance::runner::{play, play_apart, play_by_packets, play_from_environment};
+use ferroce_conformance::runner::{
+    play, play_apart, play_by_packets, play_case_apart, play_from_environment,
+};
 use ferroce_conformance::{Entry, Path};
 
 #[test]
@@ -79,6 +81,11 @@ fn rust_wire_ipv6_apart() {
 #[test]
 fn c_local_apart() {
     play_apart(Entry::C, Path::Local);
+}
+
+#[test]
+fn c_local_apart_1_gib() {
+    play_case_apart(Entry::C, Path::Local, "1-GiB");
 }
 
 #[test]

@@ -7,13 +7,11 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::harness::Run;
 use super::pair::{Family, Outcome};
 use super::parallel::Job;
-use crate::sh;
 use crate::workspace::Workspace;
+use crate::{programs, sh};
 
 /// Part of the test's name.
 const NAME: &str = "rust-interface";
@@ -58,9 +56,10 @@ pub(super) fn job(workspace: &Workspace) -> Job<'_> {
 }
 
 fn tests(workspace: &Workspace, run: &Run) -> Outcome {
-    for (name, program) in built(workspace)? {
-        let target = run.guest.share().join(name);
-        sh::output("strip", &["-o", &target.to_string_lossy(), &program])?;
+    for program in programs::named(workspace, "ferroce", &PROGRAMS)? {
+        let target = run.guest.share().join(program.name);
+        let [target, built] = [&target, &program.path].map(|path| path.to_string_lossy());
+        sh::output("strip", &["-o", &target, &built])?;
     }
     let address = format!("FERROCE_TEST_ADDRESS={}", Family::V4.theirs());
     for name in PROGRAMS {
@@ -81,36 +80,4 @@ fn tests(workspace: &Workspace, run: &Run) -> Outcome {
         }
     }
     Ok(())
-}
-
-/// Builds them: names, and where they are.
-fn built(workspace: &Workspace) -> Result<Vec<(&'static str, String)>, String> {
-    let mut cargo = workspace.cargo(&[
-        "test",
-        "--package=ferroce",
-        "--features=tokio,futures-core,futures-io",
-        "--tests",
-        "--no-run",
-        "--message-format=json",
-    ]);
-    let built = cargo.output().map_err(|e| format!("cargo: {e}"))?;
-    if !built.status.success() {
-        return Err(String::from_utf8_lossy(&built.stderr).into_owned());
-    }
-    let said = String::from_utf8_lossy(&built.stdout).into_owned();
-    let messages: Vec<Value> = said
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    let program = |name: &'static str| {
-        let of = |message: &&Value| {
-            message["target"]["name"] == name && message["target"]["kind"][0] == "test"
-        };
-        let found = messages.iter().find(of);
-        found
-            .and_then(|message| message["executable"].as_str())
-            .map(|path| (name, path.to_owned()))
-            .ok_or_else(|| format!("cargo names no test program {name}"))
-    };
-    PROGRAMS.into_iter().map(program).collect()
 }

@@ -49,10 +49,11 @@ impl Case {
         self.name.starts_with("table.ib_") && self.place == Place::Wire(1500)
     }
 
-    /// Whether most of its time is that of timers: mckey's own sleeps, and the connection manager's
-    /// fifteen retries where nobody answers.
+    /// Whether most of its time is that of timers: perftest's and mckey's own sleeps, and the
+    /// connection manager's fifteen retries where nobody answers.
     fn waits(&self) -> bool {
-        self.name.starts_with("table.mckey.") || self.name.starts_with("absent.no-process.")
+        let those = ["table.ib_", "table.mckey.", "absent.no-process."];
+        self.family == "perftest" || those.iter().any(|name| self.name.starts_with(name))
     }
 }
 
