@@ -290,7 +290,8 @@ fn alone_an_end() {
         |qp| to_state(qp, QpState::Err),
         |qp| to_state(qp, QpState::Reset),
     ];
-    for end in ends {
+    // Each waits for all its retries: all at once.
+    let ended = ends.map(|end| {
         let mut both = Both::new();
         both.warm_up();
         both.receive(1);
@@ -299,6 +300,9 @@ fn alone_an_end() {
         for _ in 0..3 {
             both.send(0, 8, SendOp::Send);
         }
+        both
+    });
+    for both in ended {
         // What was sent before may have been taken, or not.
         let mut statuses = Vec::new();
         while statuses.len() < 4 {
