@@ -1,6 +1,7 @@
 /*
  * A stream of messages for others to attack: SENDs of 16 KiB, several under way, every byte verified, until it is told to end. Both sides
- * sleep when there is nothing to do, and the sender keeps to what the receiver has room for.
+ * sleep when there is nothing to do, the server in ibv_get_cq_event, the client in an epoll of its own on a channel that does not block. The
+ * sender keeps to what the receiver has room for.
  *
  * usage: stream server               serves any number of clients; SIGTERM: ends when the last one has left
  *        stream client ADDRESS PORT [MESSAGES]     ends after so many, or on SIGTERM
@@ -15,18 +16,50 @@
 #define SEED_CLIENT 2
 #include "victim.h"
 
+#include <fcntl.h>
+#include <sys/epoll.h>
+
 enum {
 	TIME = 900,
 	GRANT = PLACES / 4,	/* messages for which the receiver makes room at a time */
 	GRANTS = PLACES / GRANT /* such grants under way, at most */
 };
 
+/* The client's epoll, with its channel. */
+static int loop = -1;
+
+static void make_loop(struct side *side)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int fd = side->events->fd;
+
+	loop = epoll_create1(EPOLL_CLOEXEC);
+	EXPECT(loop >= 0);
+	MUST(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK));
+	MUST(epoll_ctl(loop, EPOLL_CTL_ADD, fd, &event));
+}
+
+/* Sleeps until there may be a completion. SIGTERM may come meanwhile. */
+static void sleep_a_while(struct side *side)
+{
+	struct epoll_event event;
+	struct ibv_cq *cq;
+	void *context;
+
+	if (loop >= 0 && epoll_wait(loop, &event, 1, -1) < 0) {
+		EXPECT(errno == EINTR);
+		return;
+	}
+	if (ibv_get_cq_event(side->events, &cq, &context) == 0)
+		ibv_ack_cq_events(cq, 1);
+	else
+		EXPECT(errno == EINTR || (loop >= 0 && errno == EAGAIN));
+}
+
 /* Takes completions, and sleeps until there is one. */
 static int completions(struct side *side, struct ibv_wc *wc, int room)
 {
 	for (;;) {
-		struct ibv_cq *cq;
-		void *context;
 		int n = ibv_poll_cq(side->cq, room, wc);
 
 		if (n == 0) {
@@ -36,11 +69,7 @@ static int completions(struct side *side, struct ibv_wc *wc, int room)
 		EXPECT(n >= 0);
 		if (n > 0)
 			return n;
-		/* SIGTERM may come meanwhile. */
-		if (ibv_get_cq_event(side->events, &cq, &context) == 0)
-			ibv_ack_cq_events(cq, 1);
-		else
-			EXPECT(errno == EINTR);
+		sleep_a_while(side);
 	}
 }
 
@@ -130,11 +159,13 @@ static void call(const char *address, const char *port, unsigned long limit)
 
 	find(&side, address, port, GRANTS + 1, 0);
 	enter(&side, patient);
+	make_loop(&side);
 	introduce(&side);
 	run_client(&side, limit);
 	report();
 	part(&side);
 	rdma_destroy_event_channel(side.channel);
+	close(loop);
 }
 
 int main(int argc, char **argv)
