@@ -68,12 +68,12 @@ pub(crate) fn named(
     names: &[&str],
 ) -> Result<Vec<Program>, String> {
     let mut all = of(workspace, package)?;
-    let mut one = |name: &&str| {
+    let one = |name: &&str| {
         let found = all.iter().position(|program| program.name == **name);
         let index = found.ok_or_else(|| format!("{package} has no test program {name}"))?;
         Ok(all.swap_remove(index))
     };
-    names.iter().map(|name| one(name)).collect()
+    names.iter().map(one).collect()
 }
 
 /// The test program that a line of cargo's messages names, if it is of the package in `folder`.

@@ -9,8 +9,8 @@ use crate::{Error, ProtectionDomain, Result};
 /// Registered memory with one owner: the program, or the work that it was given to. No peer can
 /// reach it but by the program's own work, so it is ordinary bytes: `&[u8]` and `&mut [u8]`.
 ///
-/// Its length says how much of it is sent, and how much can be received at most; after a receive it
-/// is what came.
+/// Its length says how much of it is sent or read. A receive takes as much as its
+/// [capacity](Self::capacity) holds, whatever its length was, and makes the length what came.
 pub struct Buffer {
     memory: Exclusive,
     length: usize,
@@ -73,10 +73,35 @@ impl Buffer {
     /// For work on its bytes.
     #[inline]
     pub(crate) fn give(self) -> Given {
+        let length = self.length;
+        self.give_part(length)
+    }
+
+    /// For a receive: all of it.
+    #[inline]
+    pub(crate) fn give_room(self) -> Given {
+        let capacity = self.capacity;
+        self.give_part(capacity)
+    }
+
+    #[inline]
+    fn give_part(self, length: usize) -> Given {
         Given {
             memory: self.memory,
-            length: u32::try_from(self.length).expect("invariant: shorter than 4 GiB"),
+            length: u32::try_from(length).expect("invariant: shorter than 4 GiB"),
         }
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl AsMut<[u8]> for Buffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
     }
 }
 

@@ -136,7 +136,8 @@ impl CompletionQueue {
     fn take_undriven(&self) -> Result<Option<Completion>> {
         if self.0.is_driven() {
             return Err(Error::Misuse(
-                "a driver has the queue: completions come to futures, or by polling",
+                "a driver or an endpoint has the queue: await `next()`, in a task or by `Connection::wait` \
+                 or `Endpoint::block_on`, or use `poll()`",
             ));
         }
         self.poll()

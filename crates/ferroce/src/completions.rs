@@ -6,7 +6,7 @@ use ferroce_abi::types::{
     IBV_WC_GRH, IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
 };
 
-use crate::sys::{BATCH, Fetched, PollBuffer, Queue, View};
+use crate::sys::{BATCH, Fetched, PollBuffer, Queue, View, cause};
 use crate::{Completed, Completion, Done, Origin, Result, Timestamp, WorkError, WorkStatus};
 
 /// A completion as it came, of which each part is read when it is asked for.
@@ -23,10 +23,10 @@ impl View<'_> {
     fn status(self) -> std::result::Result<(), WorkError> {
         match self.wc.status {
             IBV_WC_SUCCESS => Ok(()),
-            status => Err(WorkError {
-                status: WorkStatus(status),
-                detail: self.wc.vendor_err,
-            }),
+            status => {
+                let (status, detail) = (WorkStatus(status), self.wc.vendor_err);
+                Err(WorkError::new(status, detail, cause(self.wc)))
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{EventKind, WorkError};
+use crate::{EventKind, RejectReason, WorkError};
 
 /// What this crate's functions answer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -50,11 +50,10 @@ pub enum Error {
     #[error("{0}")]
     Misuse(&'static str),
     /// The peer turned the connection down.
-    #[error("the peer rejected the connection, reason {reason}{}", match reason { 8 => " (nobody listens there)", 28 => " (by its program)", _ => "" })]
+    #[error("the peer rejected the connection, reason {reason}")]
     Rejected {
-        /// Why: 28 for a program's own decision, 8 if nobody listens there (IBTA 1.5 volume 1,
-        /// 12.6.7.2).
-        reason: i32,
+        /// Why.
+        reason: RejectReason,
         /// What its program said. May have zeros behind it.
         private_data: Vec<u8>,
     },
@@ -122,6 +121,31 @@ impl Error {
         self
     }
 
+    /// What kind of error it is, in the words of [`std::io`]: `InvalidInput` for arguments that are
+    /// wrong, `TimedOut`, `ConnectionRefused` for a rejection, `ConnectionReset` where the peer or
+    /// the connection is gone, `InvalidData` where the peer does not keep to the protocol, and for
+    /// refusals of the system that of their errno.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::System { source, .. } => source.kind(),
+            Self::NoSystemLibrary { .. } => io::ErrorKind::NotFound,
+            Self::OutOfRange { .. }
+            | Self::Unaligned { .. }
+            | Self::Misuse(_)
+            | Self::Limit { .. } => io::ErrorKind::InvalidInput,
+            Self::Rejected { .. } => io::ErrorKind::ConnectionRefused,
+            Self::Protocol(_) => io::ErrorKind::InvalidData,
+            Self::TimedOut { .. } => io::ErrorKind::TimedOut,
+            Self::Work(error) => error.kind(),
+            Self::Unexpected { event, .. } => match event {
+                EventKind::AddressError | EventKind::RouteError => io::ErrorKind::AddrNotAvailable,
+                EventKind::Unreachable => io::ErrorKind::HostUnreachable,
+                _ => io::ErrorKind::ConnectionReset,
+            },
+        }
+    }
+
     /// The errno of the call, if the device or the operating system refused it.
     #[must_use]
     pub fn raw_os_error(&self) -> Option<i32> {
@@ -162,5 +186,44 @@ impl Error {
     /// Whether a signal interrupted the call.
     pub(crate) fn is_interrupted(&self) -> bool {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::Interrupted)
+    }
+}
+
+/// The error itself is kept: [`io::Error::get_ref`].
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+/// As [`Error::Work`].
+impl From<WorkError> for io::Error {
+    fn from(error: WorkError) -> Self {
+        Error::Work(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WorkStatus;
+
+    #[test]
+    fn errors_of_the_crate_are_errors_of_io() {
+        let refused = Error::errno("ibv_reg_mr", 12);
+        let kept = io::Error::from(refused);
+        assert_eq!(kept.kind(), io::ErrorKind::OutOfMemory);
+        let kept = kept
+            .get_ref()
+            .and_then(|error| error.downcast_ref::<Error>());
+        assert_eq!(kept.and_then(Error::raw_os_error), Some(12));
+        let rejected = Error::Rejected {
+            reason: RejectReason::CONSUMER,
+            private_data: Vec::new(),
+        };
+        assert_eq!(rejected.kind(), io::ErrorKind::ConnectionRefused);
+        assert!(rejected.to_string().ends_with("28 (by its program)"));
+        let gone = WorkError::new(WorkStatus::RETRIES_EXCEEDED, 0, None);
+        assert_eq!(io::Error::from(gone).kind(), io::ErrorKind::TimedOut);
     }
 }

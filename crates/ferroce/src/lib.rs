@@ -134,6 +134,7 @@ pub use buffer::Buffer;
 pub use builder::QueuePairBuilder;
 pub use cm::{
     ConnectionParameters, DatagramService, Event, EventChannel, EventKind, Id, IdKey, Membership,
+    RejectReason,
 };
 pub use completion::{Completed, Completion, CompletionQueue, Done, Timestamp, Timestamps};
 pub use completions::{Arrivals, Arrived, Completions};
@@ -163,7 +164,7 @@ pub use transport::{
 };
 pub use window::{MemoryWindow, WindowType};
 pub use work::{Datagram, FlushPlacement, Operation, UcOperation, Work};
-pub use work_error::{WorkError, WorkStatus};
+pub use work_error::{FirstFailure, WorkError, WorkStatus};
 
 /// The Rust code of the README, as a test.
 #[cfg(doctest)]

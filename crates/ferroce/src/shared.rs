@@ -107,7 +107,8 @@ impl SharedReceiveQueue {
         Ok(Pending::of(self.0.ledger(), id))
     }
 
-    /// Posts a receive into a buffer, which comes back with the bytes that came.
+    /// Posts a receive into a buffer, with room for as many bytes as its
+    /// [capacity](Buffer::capacity). It comes back with the bytes that came.
     ///
     /// # Errors
     /// As [`post_receive`](Self::post_receive), with the buffer.
@@ -116,7 +117,7 @@ impl SharedReceiveQueue {
         buffer: Buffer,
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
         let lengths = (buffer.len(), buffer.capacity());
-        let posted = self.0.post((0, Reader::Future), buffer.give());
+        let posted = self.0.post((0, Reader::Future), buffer.give_room());
         pending_buffer(posted, self.0.ledger(), lengths, true)
     }
 }

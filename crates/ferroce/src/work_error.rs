@@ -1,15 +1,80 @@
 //! Why work failed.
 
-use std::fmt;
+use std::{fmt, io};
 
 /// Why work failed. The queue pair is in the error state from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{status}{}{}", status.meaning(), Detail(*detail))]
+#[error("{status}{}{}{}", status.meaning(), Detail(*detail), Cause(*cause))]
+#[non_exhaustive]
 pub struct WorkError {
     /// The reason.
     pub status: WorkStatus,
     /// The device's own code for the cause (`vendor_err`).
     pub detail: u32,
+    /// Of work that was [flushed](WorkStatus::FLUSHED): the work of its queue pair that failed
+    /// first, if that has come to a completion queue before. Otherwise the connection ended, or the
+    /// program flushed the queue pair.
+    pub cause: Option<FirstFailure>,
+}
+
+impl WorkError {
+    pub(crate) fn new(status: WorkStatus, detail: u32, cause: Option<FirstFailure>) -> Self {
+        Self {
+            status,
+            detail,
+            cause,
+        }
+    }
+
+    /// What kind of error it is, in the words of [`std::io`]: `TimedOut` where the peer did not
+    /// answer or was not ready, `PermissionDenied` where a key does not allow the work, `InvalidInput`
+    /// where the work itself is wrong, `ConnectionReset` for what was flushed, `Other` for the rest.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match self.status {
+            WorkStatus::RETRIES_EXCEEDED
+            | WorkStatus::RECEIVER_NOT_READY
+            | WorkStatus::RESPONSE_TIMEOUT => io::ErrorKind::TimedOut,
+            WorkStatus::LOCAL_PROTECTION
+            | WorkStatus::LOCAL_ACCESS
+            | WorkStatus::REMOTE_ACCESS
+            | WorkStatus::WINDOW_BIND => io::ErrorKind::PermissionDenied,
+            WorkStatus::LOCAL_LENGTH
+            | WorkStatus::LOCAL_OPERATION
+            | WorkStatus::REMOTE_INVALID_REQUEST => io::ErrorKind::InvalidInput,
+            WorkStatus::FLUSHED => io::ErrorKind::ConnectionReset,
+            _ => io::ErrorKind::Other,
+        }
+    }
+}
+
+/// The first failure of a queue pair: what ended it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FirstFailure {
+    /// The reason.
+    pub status: WorkStatus,
+    /// The device's own code (`vendor_err`).
+    pub detail: u32,
+}
+
+impl fmt::Display for FirstFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, detail } = *self;
+        write!(f, "{status}{}{}", status.meaning(), Detail(detail))
+    }
+}
+
+/// What failed before, if that is known.
+struct Cause(Option<FirstFailure>);
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(first) => write!(f, "; what failed first: {first}"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The device's own code, where it gave one.
@@ -85,8 +150,38 @@ impl WorkStatus {
         }
     }
 
-    /// Flushed: an earlier error or a disconnect ended it before it began.
+    /// A message is longer than the receive, or than the device allows (`LOC_LEN_ERR`).
+    pub const LOCAL_LENGTH: Self = Self(1);
+    /// The queue pair cannot carry out such work (`LOC_QP_OP_ERR`).
+    pub const LOCAL_OPERATION: Self = Self(2);
+    /// A local key does not allow this (`LOC_PROT_ERR`).
+    pub const LOCAL_PROTECTION: Self = Self(4);
+    /// Flushed: an earlier error or a disconnect ended it before it began (`WR_FLUSH_ERR`).
     pub const FLUSHED: Self = Self(5);
+    /// The window or the region does not allow this bind (`MW_BIND_ERR`).
+    pub const WINDOW_BIND: Self = Self(6);
+    /// The peer's answer breaks the protocol (`BAD_RESP_ERR`).
+    pub const BAD_RESPONSE: Self = Self(7);
+    /// A local key does not allow what a peer's message did (`LOC_ACCESS_ERR`).
+    pub const LOCAL_ACCESS: Self = Self(8);
+    /// The peer's device does not allow the request (`REM_INV_REQ_ERR`).
+    pub const REMOTE_INVALID_REQUEST: Self = Self(9);
+    /// The peer's key does not allow this (`REM_ACCESS_ERR`).
+    pub const REMOTE_ACCESS: Self = Self(10);
+    /// The peer could not finish the request (`REM_OP_ERR`).
+    pub const REMOTE_OPERATION: Self = Self(11);
+    /// No answer from the peer (`RETRY_EXC_ERR`).
+    pub const RETRIES_EXCEEDED: Self = Self(12);
+    /// The peer has no receive posted, and the retries ran out (`RNR_RETRY_EXC_ERR`).
+    pub const RECEIVER_NOT_READY: Self = Self(13);
+    /// The peer ended the operation (`REM_ABORT_ERR`).
+    pub const REMOTE_ABORTED: Self = Self(16);
+    /// The device failed (`FATAL_ERR`).
+    pub const FATAL: Self = Self(19);
+    /// The peer's answer took too long (`RESP_TIMEOUT_ERR`).
+    pub const RESPONSE_TIMEOUT: Self = Self(20);
+    /// Something else (`GENERAL_ERR`).
+    pub const GENERAL: Self = Self(21);
 }
 
 impl fmt::Display for WorkStatus {
@@ -109,12 +204,42 @@ impl fmt::Debug for WorkStatus {
 
 #[cfg(test)]
 mod tests {
-    use super::{WorkError, WorkStatus};
+    use super::{FirstFailure, WorkError, WorkStatus};
     use ferroce_abi::types as c;
 
     #[test]
+    fn flushed_work_names_what_failed_first() {
+        let error = WorkError {
+            status: WorkStatus::FLUSHED,
+            detail: 0,
+            cause: Some(FirstFailure {
+                status: WorkStatus::LOCAL_LENGTH,
+                detail: 0,
+            }),
+        };
+        let said = error.to_string();
+        let (flushed, first) = said.split_once("; what failed first: ").unwrap();
+        assert!(flushed.starts_with("IBV_WC_WR_FLUSH_ERR ("), "{said}");
+        assert!(first.starts_with("IBV_WC_LOC_LEN_ERR (a message"), "{said}");
+    }
+
+    #[test]
     fn statuses_have_their_c_names() {
-        assert_eq!(WorkStatus(c::IBV_WC_WR_FLUSH_ERR), WorkStatus::FLUSHED);
+        for (number, status) in [
+            (c::IBV_WC_LOC_LEN_ERR, WorkStatus::LOCAL_LENGTH),
+            (c::IBV_WC_LOC_PROT_ERR, WorkStatus::LOCAL_PROTECTION),
+            (c::IBV_WC_WR_FLUSH_ERR, WorkStatus::FLUSHED),
+            (
+                c::IBV_WC_REM_INV_REQ_ERR,
+                WorkStatus::REMOTE_INVALID_REQUEST,
+            ),
+            (c::IBV_WC_REM_ACCESS_ERR, WorkStatus::REMOTE_ACCESS),
+            (c::IBV_WC_RETRY_EXC_ERR, WorkStatus::RETRIES_EXCEEDED),
+            (c::IBV_WC_RNR_RETRY_EXC_ERR, WorkStatus::RECEIVER_NOT_READY),
+            (c::IBV_WC_GENERAL_ERR, WorkStatus::GENERAL),
+        ] {
+            assert_eq!(WorkStatus(number), status);
+        }
         assert_eq!(
             WorkStatus(c::IBV_WC_REM_ACCESS_ERR).to_string(),
             "IBV_WC_REM_ACCESS_ERR"
@@ -141,8 +266,16 @@ mod tests {
         ] {
             let status = WorkStatus(status);
             let (without, with) = (
-                WorkError { status, detail: 0 },
-                WorkError { status, detail: 16 },
+                WorkError {
+                    status,
+                    detail: 0,
+                    cause: None,
+                },
+                WorkError {
+                    status,
+                    detail: 16,
+                    cause: None,
+                },
             );
             assert!(without.to_string().starts_with(says), "{without}");
             assert_eq!(

@@ -13,8 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::door::{connect, connector, endpoint, incoming, listener};
-use common::{DEADLINE, address, provider};
-use ferroce::{Completed, Connection, Endpoint, Error, Id, Incoming, Operation, WorkStatus};
+use common::{DEADLINE, address, on_rxe, provider};
+use ferroce::{
+    Completed, Connection, Endpoint, Error, Id, Incoming, Operation, RejectReason, WorkStatus,
+};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// A request to a listener, and what the asking side waits for.
@@ -96,12 +98,79 @@ fn a_receive_posted_before_the_connection_is_made_is_there_for_the_first_message
 }
 
 #[test]
+fn a_buffer_that_came_back_takes_a_longer_message_again() {
+    let (server, client) = connected();
+    let mut buffer = server.buffer(64).unwrap();
+    for message in [&b"short"[..], b"a good deal longer", b"again"] {
+        let receive = server.queue_pair().receive_buffer(buffer).unwrap();
+        let sent = client.buffer_of(message).unwrap();
+        let sent = client.queue_pair().submit_buffer(Operation::Send, sent);
+        client.wait(sent.unwrap()).unwrap().0.unwrap();
+        let (result, came) = server.wait(receive).unwrap();
+        result.unwrap();
+        assert_eq!(&*came, message);
+        buffer = came;
+    }
+}
+
+#[test]
+fn flushed_work_names_what_ended_the_connection_at_both_ends() {
+    let (server, client) = connected();
+    let receive = |of: &Connection, room| {
+        let buffer = of.buffer(room).unwrap();
+        of.queue_pair().receive_buffer(buffer).unwrap()
+    };
+    let (short, next, answer) = (
+        receive(&server, 4),
+        receive(&server, 64),
+        receive(&client, 64),
+    );
+    let message = client.buffer_of(b"too long").unwrap();
+    let sent = client.queue_pair().submit_buffer(Operation::Send, message);
+    for (end, fails, flushed, status) in [
+        (&server, short, next, WorkStatus::LOCAL_LENGTH),
+        (
+            &client,
+            sent.unwrap(),
+            answer,
+            WorkStatus::REMOTE_INVALID_REQUEST,
+        ),
+    ] {
+        let first = end.wait(fails).unwrap().0.unwrap_err();
+        // rxe gives both ends the same status.
+        assert!(first.status == status || on_rxe(), "{first}");
+        let then = end.wait(flushed).unwrap().0.unwrap_err();
+        assert_eq!(then.status, WorkStatus::FLUSHED);
+        assert_eq!(then.cause.map(|cause| cause.status), Some(first.status));
+    }
+}
+
+#[test]
+fn a_loop_of_its_own_takes_connect_requests_without_waiting() {
+    let here = endpoint();
+    let (listener, address) = listener(&here);
+    assert!(listener.try_accept().unwrap().is_none());
+    let client = thread::spawn(move || connector(&endpoint()).connect(address).wait());
+    let begun = Instant::now();
+    let incoming = loop {
+        here.turn().unwrap();
+        if let Some(incoming) = listener.try_accept().unwrap() {
+            break incoming;
+        }
+        assert!(begun.elapsed() < DEADLINE, "no request came");
+        thread::yield_now();
+    };
+    let server = incoming.accept().wait().unwrap();
+    send(&client.join().unwrap().unwrap(), &server, b"hello");
+}
+
+#[test]
 fn a_rejection_brings_its_reason_and_its_words() {
     let (incoming, client) = asked(&endpoint());
     incoming.reject(b"full").unwrap();
     match client.join().unwrap() {
         Err(Error::Rejected {
-            reason: 28,
+            reason: RejectReason::CONSUMER,
             private_data,
         }) => assert!(private_data.starts_with(b"full"), "{private_data:?}"),
         other => panic!("{other:?}"),
@@ -125,7 +194,13 @@ fn where_nobody_listens_says_so() {
     let nobody = (address(), id.port()).into();
     let refused = connect(&endpoint(), nobody).wait().unwrap_err();
     assert!(
-        matches!(refused, Error::Rejected { reason: 8, .. }),
+        matches!(
+            refused,
+            Error::Rejected {
+                reason: RejectReason::NO_LISTENER,
+                ..
+            }
+        ),
         "{refused}"
     );
     assert!(refused.to_string().contains("nobody listens"), "{refused}");

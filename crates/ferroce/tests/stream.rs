@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use common::door::{connect, connector, endpoint, incoming, listener};
-use ferroce::{Error, Stream, StreamRoom};
+use ferroce::{Error, RejectReason, Stream, StreamRoom};
 
 const SMALL: StreamRoom = StreamRoom {
     buffers: 4,
@@ -256,7 +256,10 @@ fn what_is_no_stream_is_told_so() {
     assert!(matches!(refused, Error::Protocol(_)), "{refused}");
     assert!(matches!(
         other.join().unwrap().unwrap_err(),
-        Error::Rejected { reason: 28, .. }
+        Error::Rejected {
+            reason: RejectReason::CONSUMER,
+            ..
+        }
     ));
     let stream =
         thread::spawn(move || Stream::connect(&connector(&endpoint()), address, SMALL).wait());

@@ -118,17 +118,19 @@ impl Connection {
 
     /// Ends the connection (`rdma_disconnect(3)`): work that has not completed is flushed on both
     /// sides. Ready when the peer has agreed, or was asked often enough. Other peers than those of
-    /// an [`Endpoint`] may take long to agree.
+    /// an [`Endpoint`] may take long to agree. It borrows nothing, so it can be kept beside the
+    /// connection.
     ///
     /// # Errors
     /// Those of `rdma_disconnect(3)`, but not that the connection has ended already.
-    pub fn disconnect(&self) -> Eventually<'_, ()> {
-        Eventually::new(&self.line.shared, async {
-            match self.line.id.disconnect() {
-                Err(e) if !self.line.has_ended() => return Err(e),
+    pub fn disconnect(&self) -> Eventually<'static, ()> {
+        let line = Arc::clone(&self.line);
+        Eventually::new(&self.line.shared, async move {
+            match line.id.disconnect() {
+                Err(e) if !line.has_ended() => return Err(e),
                 _ => {}
             }
-            self.line.ended().await;
+            line.ended().await;
             Ok(())
         })
     }

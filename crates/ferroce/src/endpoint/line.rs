@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::shared::Runtime;
 use crate::wake::{Crowd, Standing, wake_all};
-use crate::{Error, Event, EventKind, Id, Result};
+use crate::{Error, Event, EventKind, Id, RejectReason, Result};
 
 /// An identifier whose events an endpoint keeps until they are asked for.
 pub(super) struct Line {
@@ -91,6 +91,16 @@ impl Line {
         waiting
     }
 
+    /// The oldest event, if one is there.
+    pub(super) fn try_heard(&self) -> Result<Option<Heard>> {
+        let mut inbox = self.inbox();
+        match (inbox.heard.pop_front(), inbox.ended) {
+            (Some(heard), _) => Ok(Some(heard)),
+            (None, Some(kind)) => Err(ended(kind)),
+            (None, None) => Ok(None),
+        }
+    }
+
     /// The oldest event.
     pub(super) fn heard(&self) -> impl Future<Output = Result<Heard>> + Send {
         self.wait_for(|inbox| match inbox.heard.pop_front() {
@@ -117,7 +127,7 @@ impl Line {
         match event.kind {
             kind if kind == expected && event.status == 0 => Ok(event),
             EventKind::Rejected => Err(Error::Rejected {
-                reason: event.status,
+                reason: RejectReason(event.status),
                 private_data: event.parameters.private_data,
             }),
             kind => Err(Error::Unexpected {

@@ -39,18 +39,33 @@ impl Listener {
     }
 
     /// The oldest connect request. Dropping the future loses none. Several threads or tasks may
-    /// wait.
+    /// wait. The address is listened at for as long as a future of it is there.
     ///
     /// # Errors
     /// [`Error::Unexpected`](crate::Error::Unexpected) if the device is gone.
-    pub fn accept(&self) -> Eventually<'_, Incoming> {
-        Eventually::new(&self.line.shared, async {
+    pub fn accept(&self) -> Eventually<'static, Incoming> {
+        let listening = Arc::clone(&self.line);
+        Eventually::new(&self.line.shared, async move {
             loop {
-                if let (event, Some(line)) = self.line.heard().await? {
+                if let (event, Some(line)) = listening.heard().await? {
                     return Ok(Incoming::new(line, event.parameters, event.peer));
                 }
             }
         })
+    }
+
+    /// The oldest connect request that the endpoint has brought, if there is one. For loops of one's
+    /// own, after [`Endpoint::turn`].
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn try_accept(&self) -> Result<Option<Incoming>> {
+        while let Some((event, line)) = self.line.try_heard()? {
+            if let Some(line) = line {
+                return Ok(Some(Incoming::new(line, event.parameters, event.peer)));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -151,7 +151,8 @@ impl<T: Receives> QueuePair<T> {
         Ok(Pending::new(self.handle.receive_queue(), id))
     }
 
-    /// Posts a receive into a buffer. It comes back with the bytes that came.
+    /// Posts a receive into a buffer, with room for as many bytes as its
+    /// [capacity](Buffer::capacity), whatever its length is. It comes back with the bytes that came.
     ///
     /// # Errors
     /// As [`post_receive`](Self::post_receive), with the buffer.
@@ -162,7 +163,7 @@ impl<T: Receives> QueuePair<T> {
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
         let lengths = (buffer.len(), buffer.capacity());
         let task = (0, Reader::Future);
-        let posted = self.handle.post_receive(task, buffer.give());
+        let posted = self.handle.post_receive(task, buffer.give_room());
         let ledger = self.handle.receive_queue().ledger();
         pending_buffer(posted, ledger, lengths, true)
     }
@@ -177,6 +178,12 @@ pub struct RefusedBuffer {
     pub error: Error,
     /// The buffer.
     pub buffer: Buffer,
+}
+
+impl From<RefusedBuffer> for Error {
+    fn from(refused: RefusedBuffer) -> Self {
+        refused.error
+    }
 }
 
 #[inline(always)]

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ferroce_abi::types::{IBV_WC_WR_FLUSH_ERR, ibv_wc};
+use ferroce_abi::types::{IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
 
 use crate::Timestamp;
 
@@ -162,6 +162,13 @@ impl PollBuffer {
             wc: &self.wcs[at],
             timestamp: &self.timestamps[at],
         }
+    }
+
+    /// Whether work failed of which was just fetched.
+    #[inline(always)]
+    pub(super) fn has_failed(&self) -> bool {
+        let fetched = &self.wcs[..self.end];
+        fetched.iter().any(|wc| wc.status != IBV_WC_SUCCESS)
     }
 
     /// What was just fetched.

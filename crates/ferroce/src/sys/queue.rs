@@ -15,7 +15,7 @@ use super::ledger::Ledger;
 use super::lock::{Lock, Locked};
 use super::place::PollBuffer;
 use super::sleep::Sleepers;
-use super::{CompletionChannel, OpenDevice, descriptor};
+use super::{CompletionChannel, OpenDevice, descriptor, failures};
 use crate::{Error, Result, Timestamps};
 
 /// A completion queue and its channel.
@@ -108,7 +108,11 @@ impl Queue {
     /// Takes up to a batch of completions off the device. The caller has the inbox.
     #[inline(always)]
     pub(super) fn fetch(&self, place: &mut PollBuffer) -> Result<()> {
-        self.fetcher.fetch(&self.device, self.raw, place)
+        self.fetcher.fetch(&self.device, self.raw, place)?;
+        if place.has_failed() {
+            failures::note(&self.device, place.fetched_mut());
+        }
+        Ok(())
     }
 
     /// Tells sleepers that completions were brought to their readers.

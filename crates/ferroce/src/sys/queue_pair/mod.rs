@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::post::{Operations, Posting, Silent};
 use super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::work::Owner;
-use super::{Domain, Identifier, OpenDevice, Queue, limits};
+use super::{Domain, Identifier, OpenDevice, Queue, failures, limits};
 use crate::{Error, Gid, Result};
 
 pub(crate) use make::Plan;
@@ -186,6 +186,7 @@ impl QueuePairHandle {
         let known = SmallVec::<[_; 2]>::from_iter(known);
         self.posting.wait();
         self.modify(&mut attr, IBV_QP_STATE)?;
+        failures::forget(&self.device, self.number);
         for (queue, work) in self.queues().zip(&known) {
             queue.ledger().forget_these(work, self.number);
             queue.delivered();
@@ -200,6 +201,7 @@ impl QueuePairHandle {
 
     /// The device has let go of the memory of its work.
     fn forget(&self) {
+        failures::forget(&self.device, self.number);
         if let Some(silent) = &self.silent {
             silent.clear();
         }
