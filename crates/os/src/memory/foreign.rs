@@ -4,11 +4,8 @@
 
 use ferroce_proto::mr::Unmapped;
 
-#[cfg(target_arch = "x86_64")]
 use super::guarded;
-use crate::sys::check_retry;
-#[cfg(target_arch = "x86_64")]
-use crate::sys::errno;
+use crate::sys::{check_retry, errno};
 
 /// Copies `len` bytes.
 ///
@@ -42,7 +39,6 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<()
     match copied {
         Ok(copied) if copied == len => Ok(()),
         // Not allowed by a filter of system calls.
-        #[cfg(target_arch = "x86_64")]
         Err(e) if matches!(errno(&e), libc::ENOSYS | libc::EPERM) => {
             // SAFETY: the caller's promise.
             unsafe { guarded::copy(to, from, len) }
