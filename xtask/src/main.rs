@@ -12,6 +12,7 @@ mod guest;
 mod instructions;
 mod lint;
 mod mentions;
+mod orders;
 mod packages;
 mod pages;
 mod programs;

@@ -38,9 +38,10 @@ impl ChannelPrivate {
         self.cqs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A completion queue is gone.
+    /// A completion queue is gone. What was done with the channel before comes before its end in
+    /// another thread.
     pub(crate) fn release(&self) {
-        self.cqs.fetch_sub(1, Ordering::Relaxed);
+        self.cqs.fetch_sub(1, Ordering::Release);
     }
 
     /// Keeps out the delivery of events while held.
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     refuse_inherited!(channel);
     // SAFETY: a live channel.
-    let cqs = unsafe { private(channel) }.cqs.load(Ordering::Relaxed);
+    let cqs = unsafe { private(channel) }.cqs.load(Ordering::Acquire);
     if cqs > 0 {
         let reason = format!("{cqs} completion queues still use the channel");
         return as_errno("ibv_destroy_comp_channel", &Error::new(libc::EBUSY, reason));

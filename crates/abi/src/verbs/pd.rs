@@ -38,9 +38,10 @@ impl PdPrivate {
         self.ahs.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// An address handle on it is gone.
+    /// An address handle on it is gone. What was done with the protection domain before comes
+    /// before its end in another thread.
     pub(super) fn release_ah(&self) {
-        self.ahs.fetch_sub(1, Ordering::Relaxed);
+        self.ahs.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     refuse_inherited!(pd);
     // SAFETY: a live protection domain.
     let private = unsafe { private(pd) };
-    let (users, ahs) = (private.nic.users(), private.ahs.load(Ordering::Relaxed));
+    let (users, ahs) = (private.nic.users(), private.ahs.load(Ordering::Acquire));
     if users + ahs > 0 {
         let reason = format!(
             "{users} memory regions, windows, queue pairs or parent domains and {ahs} address handles use the protection domain"

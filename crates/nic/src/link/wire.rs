@@ -149,10 +149,10 @@ impl WireLink {
     /// Tries to get the port where this process is a guest. Returns the versions (6 or not) and
     /// descriptors of sockets that receive from now on.
     pub(crate) fn take_port(&self) -> Vec<(bool, RawFd)> {
+        let mut sign = lock(&self.sign);
         if self.left.load(Ordering::Relaxed) || !self.is_guest() {
             return Vec::new();
         }
-        let mut sign = lock(&self.sign);
         let port = self.ports().next().map_or(ROCE_UDP_PORT, SharedPort::port);
         let fresh = if sign.is_none() {
             Sign::put_up(port)
@@ -205,8 +205,11 @@ impl WireLink {
     /// Leaves the port to the other processes. What has come so far can still be received; what is
     /// sent from now on is lost.
     pub(crate) fn leave(&self) {
+        // Under the lock, so that no port is taken any more once this one has it.
+        let mut sign = lock(&self.sign);
         self.left.store(true, Ordering::Relaxed);
-        *lock(&self.sign) = None;
+        *sign = None;
+        drop(sign);
         for socket in self.ports().filter_map(SharedPort::inbox) {
             if let Err(error) = socket.leave() {
                 tracing::debug!(target: "ferroce::wire", %error, "the port was not left");
