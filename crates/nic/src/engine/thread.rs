@@ -16,10 +16,13 @@ use crate::services::linger::{Habit, look_on};
 
 /// Pause after the poller failed, which it should never do.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long the thread leaves a program alone that polls now and then, at first.
+/// How long the thread leaves a program alone before it looks again, at first. A program may turn to
+/// something else (watch its memory for a WRITE, compute), and its peers should not wait long then.
 const FIRST_NAP: Duration = Duration::from_micros(50);
-/// The same for a leader that keeps coming by.
-const LONGEST_LED_NAP: Duration = Duration::from_micros(800);
+/// The same for a program that has been polling for long, and for a leader that keeps coming by.
+const LONGEST_NAP: Duration = Duration::from_micros(800);
+/// A nap while something waits: longer than it takes to post 64 KiB.
+const SHORT_NAP: Duration = Duration::from_micros(40);
 /// The same for other programs, once it has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
 
@@ -47,7 +50,7 @@ fn run(nic: &Nic) -> ! {
     let (mut deserted, mut visits) = (false, 0);
     loop {
         // A program that polls does the same work: leave the processor and the lock to it.
-        nic.sleeper.nap_while_polled(&mut events);
+        nap_while_polled(nic, &mut trust, &mut events);
         nap_while_served(nic, &mut trust, &mut events);
         sleep(nic, &mut events);
         // The leader was woken for the same. If it does nothing, it is this thread's work.
@@ -58,7 +61,12 @@ fn run(nic: &Nic) -> ! {
             continue;
         }
         deserted = false;
-        nic.progress.lock().run(nic, &events, clock::monotonic());
+        let now = clock::monotonic();
+        if !events.is_empty() && nic.sleeper.is_away(now) {
+            // A nap would have left this undone.
+            trust.learn(false);
+        }
+        nic.progress.lock().run(nic, &events, now);
         if nic.is_busy_with_rings() && linger.tries() {
             linger.learn(look_on(clock::monotonic, |now| nic.look_at_rings(now)));
         }
@@ -90,7 +98,7 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
         if lead.visits() != before {
             // One that is away may compute by now, or wait elsewhere.
             nap = if lead.is_taken() || nic.sleeper.doors().any_open() {
-                (nap * 2).min(LONGEST_LED_NAP)
+                (nap * 2).min(LONGEST_NAP)
             } else {
                 FIRST_NAP
             };
@@ -124,6 +132,25 @@ fn keep_deadlines(nic: &Nic) {
     }
 }
 
+/// Naps for as long as a program polls, and a little longer.
+///
+/// A program that polls until its own WRITE is complete, and watches its memory for the peer's then,
+/// leaves that one undone. Two such programs would wait for each other's naps in turn: their polls
+/// last longer for that, which makes the next nap.
+fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
+    let mut nap = FIRST_NAP;
+    while nic.sleeper.is_polled(clock::monotonic()) && trust.tries() {
+        nic.sleeper.nap_polled(nap, events);
+        nap = (nap * 2).min(LONGEST_NAP);
+        let is_away = nic.sleeper.is_away(clock::monotonic());
+        let is_undone = is_away && nic.progress.lock().has_work(nic);
+        trust.learn(!is_undone);
+        if is_undone {
+            return;
+        }
+    }
+}
+
 /// Naps for as long as a program that polls now and then (after some messages that it posts, say)
 /// leaves nothing undone: what waits at the end of a nap is gone, or at least fewer, at the end of
 /// the next.
@@ -131,7 +158,10 @@ fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
     let (mut nap, mut waiting, mut served) = (FIRST_NAP, None, false);
     while nic.sleeper.was_polled(clock::monotonic()) && (served || nic.is_busy()) && trust.tries() {
         let before = nic.sleeper.last_poll();
-        nic.sleeper.nap(nap, events);
+        match waiting {
+            Some(_) => nic.sleeper.nap(SHORT_NAP, events),
+            None => nic.sleeper.nap(nap, events),
+        }
         nap = (nap * 2).min(SERVED_NAP);
         // Who has made a round meanwhile has the progress lock for himself.
         served = nic.sleeper.last_poll() != before;
@@ -139,7 +169,7 @@ fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
             trust.learn(true);
             waiting = None;
             // It may poll all the time by now.
-            nic.sleeper.nap_while_polled(events);
+            nap_while_polled(nic, trust, events);
             continue;
         }
         let waits = nic.progress.lock().waiting(nic);

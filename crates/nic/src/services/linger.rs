@@ -22,7 +22,7 @@ const RAREST: u32 = 6;
 /// What experience says of something that pays or does not.
 #[derive(Debug, Default)]
 pub(crate) struct Habit {
-    /// Tries in a row that did not pay.
+    /// Tries that did not pay; one that did halves the number.
     misses: u32,
     /// Chances to be left out.
     skip: u32,
@@ -39,7 +39,7 @@ impl Habit {
     /// A try is over.
     pub(crate) fn learn(&mut self, paid: bool) {
         if paid {
-            self.misses = 0;
+            self.misses /= 2;
         } else {
             self.misses = (self.misses + 1).min(RAREST);
             self.skip = 1 << self.misses;

@@ -18,18 +18,15 @@ use super::lead::Lead;
 const RECENT: Duration = Duration::from_micros(50);
 /// A program that polled as lately does it now and then, between other things.
 const LATELY: Duration = Duration::from_micros(300);
+/// A program that has not polled for so long, and did so lately, does something else now, unless it
+/// lost its processor.
+const AWAY: Duration = Duration::from_micros(20);
 /// Polls of a loop that does nothing else are this close.
 const CLOSE: Duration = Duration::from_micros(1);
 /// Close polls for this long make a polling program. One that sleeps on a completion channel polls
 /// once or twice per event, and one that watches its memory for a peer's WRITE, which nobody else
 /// would bring it, polls in between.
 const STREAK: Duration = Duration::from_micros(50);
-/// How long the thread leaves a polling program alone before it looks again, at first. A program
-/// may turn to something else (watch its memory for a WRITE, compute), and its peers should not
-/// wait long then.
-const FIRST_NAP: Duration = Duration::from_micros(50);
-/// The same for a program that has been polling for long.
-const LONGEST_NAP: Duration = Duration::from_micros(800);
 
 /// The sleep of the device thread.
 #[derive(Debug)]
@@ -165,13 +162,9 @@ impl Sleeper {
         self.alarm.ring();
     }
 
-    /// Naps for as long as a program polls, and a little longer.
-    pub(crate) fn nap_while_polled(&self, events: &mut Vec<Event>) {
-        let mut nap = FIRST_NAP;
-        while self.is_polled(clock::monotonic()) {
-            self.nap_if(Self::is_polled, nap, events);
-            nap = (nap * 2).min(LONGEST_NAP);
-        }
+    /// Naps once, if a program polls all the time.
+    pub(crate) fn nap_polled(&self, nap: Duration, events: &mut Vec<Event>) {
+        self.nap_if(Self::is_polled, nap, events);
     }
 
     /// Naps once, if a program polls now and then.
@@ -225,6 +218,11 @@ impl Sleeper {
         first != u64::MAX && now.since(last) < LATELY && !self.leaves.load(Ordering::Relaxed)
     }
 
+    /// Whether a program that has polled lately does something else now.
+    pub(crate) fn is_away(&self, now: Time) -> bool {
+        self.was_polled(now) && now.since(self.last_poll()) >= AWAY
+    }
+
     /// Whether a program polls.
     pub(crate) fn is_polled(&self, now: Time) -> bool {
         let last = Time(self.last_poll.load(Ordering::Relaxed));
@@ -233,7 +231,8 @@ impl Sleeper {
             && !self.leaves.load(Ordering::Relaxed)
     }
 
-    /// Whether the thread leaves the work to a program that polls, for [`LONGEST_NAP`] at most.
+    /// Whether the thread leaves the work to a program that polls, for the length of a nap at
+    /// most.
     #[inline]
     pub(crate) fn naps(&self) -> bool {
         self.napping.load(Ordering::Relaxed)
@@ -319,12 +318,12 @@ mod tests {
     fn a_nap_ends_when_the_program_goes_to_sleep() {
         let s = std::sync::Arc::new(Sleeper::new().unwrap());
         let start = clock::monotonic();
-        // Polls from the future: the nap would go on and on.
-        let future = start + Duration::from_secs(3600);
+        let hour = Duration::from_secs(3600);
+        let future = start + hour;
         poll_closely(&s, future, STREAK);
         let napper = {
             let s = std::sync::Arc::clone(&s);
-            std::thread::spawn(move || s.nap_while_polled(&mut Vec::new()))
+            std::thread::spawn(move || s.nap_polled(hour, &mut Vec::new()))
         };
         while !s.napping.load(Ordering::Relaxed) {
             std::thread::yield_now();

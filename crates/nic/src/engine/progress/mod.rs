@@ -311,6 +311,11 @@ impl Progress {
         waits.then_some(self.served)
     }
 
+    /// Whether a watched ring has a record, or a descriptor something.
+    pub(super) fn has_work(&mut self, nic: &Nic) -> bool {
+        self.look(nic, true) || self.has_events(nic)
+    }
+
     /// Whether a descriptor has something.
     fn has_events(&mut self, nic: &Nic) -> bool {
         self.polled.clear();
