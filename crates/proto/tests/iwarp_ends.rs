@@ -75,6 +75,44 @@ fn a_graceful_close_sends_what_is_ready_and_flushes_the_rest() {
     assert_eq!(pair.a.results.send_statuses()[1], (9, WcStatus::WrFlushErr));
 }
 
+/// siw fails a SEND that has arrived if the FIN comes while it is still at it.
+#[test]
+fn another_make_gets_time_to_notice_what_it_has_sent_before_the_connection_is_closed() {
+    let hold = ferroce_proto::iwarp::qp::CLOSE_HOLD;
+    for (mark, peer_closes) in [(true, false), (false, false), (false, true)] {
+        let wishes = Wishes {
+            mark,
+            ..Setup::WISHES
+        };
+        let mut pair = Pair::new(Setup {
+            a: wishes,
+            b: wishes,
+            ..Setup::default()
+        });
+        pair.recv(Side::A, 1, vec![]);
+        pair.send(Side::B, wr(1, SendOp::Send, vec![]));
+        pair.until(|p| p.a.results.recv.len() == 1);
+        let heard = pair.now;
+        pair.a.with(heard, |qp, cx| qp.disconnect(cx));
+        pair.step(heard);
+        // The program is told at once.
+        let ended = Event::Ended(Ended::Disconnected);
+        assert_eq!(pair.events[0].last(), Some(&ended));
+        if mark {
+            assert_eq!(pair.a.qp.teardown(), Teardown::Close);
+            continue;
+        }
+        assert_eq!(pair.a.qp.teardown(), Teardown::Drain);
+        assert_eq!(pair.a.qp.deadline(), Some(heard + hold));
+        if peer_closes {
+            pair.b.with(heard, |qp, cx| qp.disconnect(cx));
+        }
+        pair.until(|p| p.a.qp.teardown() == Teardown::Close);
+        assert_eq!(pair.now.since(heard) >= hold, !peer_closes);
+        assert_eq!(pair.a.qp.deadline(), None);
+    }
+}
+
 #[test]
 fn an_abort_ends_the_stream_behind_the_fpdu_that_has_begun() {
     // With CRCs the bytes of an FPDU are in the sender's buffer, without them in the program's.

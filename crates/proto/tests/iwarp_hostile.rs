@@ -85,6 +85,10 @@ fn expect(mut lone: Lone, ulpdus: &[Vec<u8>], violation: Violation) -> Lone {
     assert_eq!(lone.node.qp.teardown(), Teardown::Drain);
     let (reason, context) = lone.terminate().expect("a TERMINATE");
     assert_eq!(reason, violation.reason());
+    // The connection with another make stays open for a while.
+    if let Some(at) = lone.node.qp.deadline() {
+        lone.node.qp.on_deadline(at);
+    }
     assert_eq!(lone.node.qp.teardown(), Teardown::Close);
     // It repeats the length and the header of the segment.
     let ulpdu = ulpdus.last().expect("a segment");

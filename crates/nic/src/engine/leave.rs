@@ -5,6 +5,7 @@
 //! - The UDP port is left to the others. What has come here for them in the meantime is passed on:
 //!   it would be lost with the socket, and a message of the connection manager may be one that
 //!   nobody sends again.
+//! - TCP connections stay open until peers of other makes have noticed what they sent last.
 //!
 //! The device thread does it, and the exiting thread waits for that, but not for ever: it may hold
 //! a lock that the other one needs.
@@ -118,6 +119,10 @@ impl Nic {
             if !progress.run_everywhere(self, clock::monotonic()) {
                 break;
             }
+        }
+        let streams = self.qps.all().into_iter();
+        if let Some(until) = streams.filter_map(|qp| qp.stream_stays_until()).max() {
+            std::thread::sleep(until.since(clock::monotonic()));
         }
         let until = clock::monotonic() + LINGER.0;
         while self.neighbours.flush() && clock::monotonic() < until {

@@ -361,6 +361,12 @@ impl Nic {
         let token = Token::Stream(qpn.get()).raw();
         self.poller.modify(fd, token, interest)
     }
+    /// A queue pair's TCP connection is about to be closed by its owner.
+    pub(crate) fn unwatch_stream(&self, fd: RawFd) {
+        if let Err(error) = self.poller.remove(fd) {
+            tracing::warn!(target: "ferroce::iwarp", %error, "cannot stop watching a connection");
+        }
+    }
     /// Replaces a queue pair's entry in the table of timers.
     pub(crate) fn set_timer(&self, qpn: Qpn, old: Option<Time>, new: Option<Time>) {
         if old == new {

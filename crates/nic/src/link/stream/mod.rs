@@ -3,15 +3,19 @@
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use ferroce_os::poll::Interest;
+use ferroce_os::clock;
+use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::Agreement;
 use ferroce_proto::mr::Piece;
+use ferroce_proto::time::Time;
 
 /// Segments for a Ferroce: its FPDUs may be as long as can be.
 const FERROCE_SEGMENT: usize = 1 << 16;
 /// Bytes that one turn writes: others are to have theirs.
 const TURN_BYTES: usize = 1 << 20;
+/// Bytes that are discarded at once.
+const DISCARDED: usize = 16 << 10;
 
 /// A connection on whose terms both ends have agreed, for a queue pair.
 #[derive(Debug)]
@@ -148,6 +152,28 @@ impl Stream {
     pub(crate) fn end(&mut self) {
         self.stage = Stage::Ended;
         self.socket.end();
+    }
+
+    /// Closes the connection when the peer does, or at a time. What still comes is discarded. The
+    /// caller has ended the watch for it.
+    pub(crate) fn outlast(self, until: Time) {
+        let (mut room, mut events) = (vec![0; DISCARDED], Vec::new());
+        let Ok(poller) = Poller::new() else {
+            return std::thread::sleep(until.since(clock::monotonic()));
+        };
+        if poller.add(self.fd(), 0, Interest::READ).is_err() {
+            return std::thread::sleep(until.since(clock::monotonic()));
+        }
+        loop {
+            let left = until.since(clock::monotonic());
+            match self.read(&mut room) {
+                Came::End | Came::Reset => return,
+                _ if left.is_zero() => return,
+                Came::Bytes(_) => {}
+                Came::Nothing if poller.wait(&mut events, Some(left)).is_ok() => {}
+                Came::Nothing => return,
+            }
+        }
     }
 
     /// Breaks the connection.

@@ -285,6 +285,9 @@ impl Qp {
                 self.pd.context().device().counters().count_timeout();
             }
             self.with_cx(locked, now, |locked, cx| locked.transport.on_deadline(cx));
+            if locked.stream.is_some() {
+                self.drive_stream(locked, now);
+            }
             if locked.transport.take_migrated() {
                 locked.use_alternate(self.qpn);
                 self.change_account(locked);
@@ -316,9 +319,14 @@ impl Qp {
         self.nic().set_timer(self.qpn, locked.timer.take(), None);
         self.nic().release_early_completion(self.qpn);
         self.say_end(&mut locked);
-        self.drop_stream(&mut locked);
+        let parting = self.drop_stream(&mut locked);
         locked.set_path(self.qpn, None);
         self.change_account(&mut locked);
+        drop(locked);
+        if let Some((stream, until)) = parting {
+            self.nic().unwatch_stream(stream.fd());
+            stream.outlast(until);
+        }
         true
     }
 }

@@ -245,19 +245,25 @@ impl Qp {
         }
     }
 
-    /// The queue pair is destroyed: what TCP has is sent, and nothing else.
-    pub(super) fn drop_stream(&self, locked: &mut Locked) {
-        if locked.stream.is_none() {
-            return;
-        }
+    /// The queue pair is destroyed: what TCP has is sent, and nothing else. Returns a connection
+    /// that should stay open until then.
+    pub(super) fn drop_stream(&self, locked: &mut Locked) -> Option<(Stream, Time)> {
+        locked.stream.as_ref()?;
         self.with_iwarp(locked, clock::monotonic(), IwQp::abort);
         self.tell_stream_events(locked);
-        let broken = iwarp_of(locked).is_some_and(|iwarp| iwarp.teardown() == Teardown::Reset);
-        if let Some(stream) = locked.stream.take()
-            && broken
-        {
+        let iwarp = iwarp_of(locked)?;
+        let (teardown, open_until) = (iwarp.teardown(), iwarp.open_until());
+        let stream = locked.stream.take()?;
+        if teardown == Teardown::Reset {
             stream.reset();
+            return None;
         }
+        Some((*stream, open_until?))
+    }
+
+    /// Until when its connection should stay open, if this process ends.
+    pub(crate) fn stream_stays_until(&self) -> Option<Time> {
+        iwarp_of(&mut self.lock())?.open_until()
     }
 
     /// Runs `f` with its transport, if that is iWARP's.

@@ -112,6 +112,9 @@ impl IwQp {
 
     /// The peer has closed the connection, or it was reset. TCP has nothing more to give.
     pub fn on_closed(&mut self, cx: &mut Cx<'_>, was_reset: bool) {
+        if let Some(stream) = &mut self.stream {
+            stream.open_until = None;
+        }
         if self.ended.is_none() {
             let ended = if was_reset {
                 Ended::PeerReset

@@ -60,6 +60,14 @@ use transmit::Source;
 /// reply, in an emulated guest.
 pub const FIRST_FPDU_HOLD: Duration = Duration::from_millis(30);
 
+/// How long an end keeps a connection open after the last FPDU of another make.
+///
+/// siw (Linux 6.1) fails the work request whose FPDU it has just sent if the peer's FIN comes before
+/// its call of TCP returns: LOC_QP_OP_ERR for a SEND that has arrived. A program that disconnects
+/// when it has the last message would cause that. FINs 0.4 ms behind the FPDU did, in an emulated
+/// guest.
+pub const CLOSE_HOLD: Duration = Duration::from_millis(30);
+
 /// Most bytes that wait in this end for TCP to take them.
 const MAX_PACKED: usize = 256 << 10;
 
@@ -97,7 +105,8 @@ pub enum Ended {
 pub enum Teardown {
     /// Keep it.
     Keep,
-    /// Go on with [`IwQp::transmit`]; this becomes [`Close`](Self::Close) when TCP has everything.
+    /// Go on with [`IwQp::transmit`]; this becomes [`Close`](Self::Close) when TCP has everything,
+    /// and the peer has had time to notice what it has sent ([`CLOSE_HOLD`]).
     Drain,
     /// Close it: TCP sends what it has.
     Close,
@@ -124,6 +133,8 @@ struct Stream {
     max_ulpdu: usize,
     gate: Gate,
     heard: bool,
+    /// Another make has sent an FPDU: the connection is not closed before this.
+    open_until: Option<Time>,
 }
 
 /// A queue pair on iWARP.
@@ -228,6 +239,7 @@ impl IwQp {
             outgoing: Outgoing::default(),
             gate,
             heard: false,
+            open_until: None,
         });
         if let Some(ready) = agreement.ready.filter(|_| agreement.is_initiator) {
             self.pack_ready(ready);
@@ -362,6 +374,9 @@ impl IwQp {
                 stream.gate = Gate::Open;
                 self.news.0 = true;
             }
+            if !stream.agreement.is_ferroce_peer {
+                stream.open_until = Some(cx.now + CLOSE_HOLD);
+            }
             self.on_ulpdu(cx, &stream.agreement, ulpdu)?;
         }
     }
@@ -369,10 +384,21 @@ impl IwQp {
     /// When [`on_deadline`](Self::on_deadline) must be called, if ever.
     #[must_use]
     pub fn deadline(&self) -> Option<Time> {
-        match self.stream.as_ref()?.gate {
-            Gate::Closed(until) if self.ended.is_none() => until,
-            _ => None,
+        let stream = self.stream.as_ref()?;
+        match stream.gate {
+            _ if self.ended.is_some() => self.open_until(),
+            Gate::Closed(until) => until,
+            Gate::Open => None,
         }
+    }
+
+    /// Until when the connection should stay open at least ([`CLOSE_HOLD`]). An owner that does not
+    /// wait for [`Teardown::Close`] waits for this, or for the peer's end.
+    #[must_use]
+    pub fn open_until(&self) -> Option<Time> {
+        let stream = self.stream.as_ref()?;
+        let is_broken = self.teardown == Teardown::Reset;
+        stream.open_until.filter(|_| !is_broken)
     }
 
     /// The deadline has passed (calling it early does nothing).
@@ -381,6 +407,7 @@ impl IwQp {
             && let Some(stream) = &mut self.stream
         {
             stream.gate = Gate::Open;
+            stream.open_until = None;
         }
     }
 
@@ -404,6 +431,7 @@ impl IwQp {
     pub fn teardown(&self) -> Teardown {
         let is_empty = self.stream.as_ref().is_none_or(|s| s.outgoing.left() == 0);
         match self.teardown {
+            Teardown::Close | Teardown::Drain if self.open_until().is_some() => Teardown::Drain,
             Teardown::Drain if is_empty && self.ended.is_some() => Teardown::Close,
             other => other,
         }
