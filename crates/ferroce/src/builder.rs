@@ -58,6 +58,12 @@ impl<T: Sends> QueuePairBuilder<T> {
         }
     }
 
+    /// Its protection domain.
+    #[must_use]
+    pub fn domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
     /// What it must hold.
     pub fn capacities(mut self, capacities: QueuePairCapacities) -> Self {
         self.capacities = capacities;

@@ -6,8 +6,8 @@ mod common;
 use std::future::Future;
 use std::os::fd::AsFd;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use common::door::{connect, connector, endpoint, incoming, listener};
 use common::{DEADLINE, address, on_rxe, provider};
 use ferroce::{
-    Completed, Connection, Endpoint, Error, Id, Incoming, Operation, RejectReason, WorkStatus,
+    Access, Completed, Connection, Endpoint, Error, Id, Incoming, Operation, QueuePairBuilder,
+    RejectReason, SharedReceiveQueue, Timestamps, Work, WorkStatus,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -143,6 +144,59 @@ fn flushed_work_names_what_ended_the_connection_at_both_ends() {
         assert_eq!(then.status, WorkStatus::FLUSHED);
         assert_eq!(then.cause.map(|cause| cause.status), Some(first.status));
     }
+}
+
+#[test]
+fn the_program_has_the_last_word_on_the_queue_pair() {
+    let here = endpoint();
+    let (listener, address) = listener(&here);
+    let client = thread::spawn(move || {
+        let connector = connector(&endpoint()).type_of_service(32);
+        let connector = connector.queue_pair(|builder| Ok(builder.inline(16).unsignalled(true)));
+        connector.connect(address).wait()
+    });
+    let receives = Arc::new(OnceLock::new());
+    let made = Arc::clone(&receives);
+    let finish = move |builder: QueuePairBuilder| {
+        let shared = SharedReceiveQueue::new(builder.domain(), 8, 1)?;
+        let shared = made.get_or_init(|| shared);
+        Ok(builder.shared_receives(shared))
+    };
+    let prepared = incoming(&listener).queue_pair(finish).prepare().unwrap();
+    let receives = receives.get().unwrap();
+    let came = receives.receive_buffer(prepared.connection().buffer(16).unwrap());
+    let server = prepared.establish().wait().unwrap();
+    let client = client.join().unwrap().unwrap();
+    assert!(client.queue_pair().inline_capacity() >= 16);
+    let work = Work::from(Operation::Send).unsignalled();
+    client.queue_pair().post_inline(1, work, b"silent").unwrap();
+    let (result, came) = server.wait(came.unwrap()).unwrap();
+    result.unwrap();
+    assert_eq!(&*came, b"silent");
+}
+
+#[test]
+fn completions_of_a_connection_carry_the_time_if_asked() {
+    let (listener, address) = listener(&endpoint());
+    let client = thread::spawn(move || connect(&endpoint(), address).wait());
+    let server = incoming(&listener).timestamps(Timestamps::Device).accept();
+    let server = server.wait();
+    if on_rxe() {
+        let refused = server.unwrap_err().raw_os_error();
+        assert!(matches!(refused, Some(22 | 95)), "{refused:?}");
+        client.join().unwrap().unwrap_err();
+        return;
+    }
+    let (server, client) = (server.unwrap(), client.join().unwrap().unwrap());
+    let region = server.region(8, Access::LocalWrite).unwrap();
+    let slice = region.slice(0..8).unwrap();
+    server.queue_pair().post_receive(7, &[slice]).unwrap();
+    let sent = client.buffer_of(b"now").unwrap();
+    let sent = client.queue_pair().submit_buffer(Operation::Send, sent);
+    client.wait(sent.unwrap()).unwrap().0.unwrap();
+    let received = server.wait(server.completions().next()).unwrap().unwrap();
+    assert_eq!(received.tag, 7);
+    assert!(received.timestamp.is_some());
 }
 
 #[test]

@@ -19,6 +19,14 @@ pub struct Connector {
     shared: Arc<Runtime>,
     setup: Setup,
     source: Option<SocketAddr>,
+    type_of_service: Option<u8>,
+}
+
+/// From where to where, and how.
+struct Way {
+    from: Option<SocketAddr>,
+    to: SocketAddr,
+    type_of_service: Option<u8>,
 }
 
 impl Connector {
@@ -27,6 +35,7 @@ impl Connector {
             shared: Arc::clone(shared),
             setup: Setup::default(),
             source: None,
+            type_of_service: None,
         }
     }
 
@@ -37,6 +46,13 @@ impl Connector {
     #[must_use]
     pub fn source(mut self, address: SocketAddr) -> Self {
         self.source = Some(address);
+        self
+    }
+
+    /// Traffic class of what the connections send ([`Id::set_type_of_service`](crate::Id::set_type_of_service)).
+    #[must_use]
+    pub fn type_of_service(mut self, class: u8) -> Self {
+        self.type_of_service = Some(class);
         self
     }
 
@@ -72,7 +88,11 @@ impl Connector {
     /// [`Error::TimedOut`](crate::Error::TimedOut), or those of the manual pages.
     pub fn prepare(&self, to: SocketAddr) -> Eventually<'static, Prepared> {
         let (shared, setup) = (Arc::clone(&self.shared), self.setup.clone());
-        let way = (self.source, to);
+        let way = Way {
+            from: self.source,
+            to,
+            type_of_service: self.type_of_service,
+        };
         Eventually::new(&self.shared, async move {
             let limit = setup.timeout;
             let resolved = Box::pin(resolve(Arc::clone(&shared), way, limit));
@@ -89,15 +109,14 @@ impl Connector {
     }
 }
 
-async fn resolve(
-    shared: Arc<Runtime>,
-    (from, to): (Option<SocketAddr>, SocketAddr),
-    timeout: Duration,
-) -> Result<Arc<Line>> {
+async fn resolve(shared: Arc<Runtime>, way: Way, timeout: Duration) -> Result<Arc<Line>> {
     let line = Line::new(&shared)?;
-    match from {
-        Some(from) => line.id.resolve_address_from(from, to, timeout)?,
-        None => line.id.resolve_address(to, timeout)?,
+    if let Some(class) = way.type_of_service {
+        line.id.set_type_of_service(class)?;
+    }
+    match way.from {
+        Some(from) => line.id.resolve_address_from(from, way.to, timeout)?,
+        None => line.id.resolve_address(way.to, timeout)?,
     }
     line.expect(EventKind::AddressResolved).await?;
     line.id.resolve_route(timeout)?;

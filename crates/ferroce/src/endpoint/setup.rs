@@ -1,5 +1,6 @@
 //! What a connection is made like.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,14 +8,19 @@ use super::line::Line;
 use super::no_device;
 use crate::sys::Queue;
 use crate::{
-    CompletionQueue, ConnectionParameters, Error, ProtectionDomain, QueuePair, QueuePairCapacities,
-    Result,
+    CompletionQueue, ConnectionParameters, Error, ProtectionDomain, QueuePair, QueuePairBuilder,
+    QueuePairCapacities, Result, Timestamps,
 };
 
+/// The program's last word on a queue pair.
+type Finish = dyn Fn(QueuePairBuilder) -> Result<QueuePairBuilder> + Send + Sync;
+
 /// What a connection is made like.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Setup {
     pub(super) capacities: QueuePairCapacities,
+    pub(super) timestamps: Timestamps,
+    pub(super) finish: Option<Arc<Finish>>,
     pub(super) parameters: ConnectionParameters,
     pub(super) timeout: Duration,
 }
@@ -27,9 +33,22 @@ impl Default for Setup {
                 receive: 32,
                 pieces: 2,
             },
+            timestamps: Timestamps::None,
+            finish: None,
             parameters: ConnectionParameters::default(),
             timeout: Duration::from_secs(10),
         }
+    }
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup")
+            .field("capacities", &self.capacities)
+            .field("timestamps", &self.timestamps)
+            .field("parameters", &self.parameters)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
     }
 }
 
@@ -65,18 +84,16 @@ impl Setup {
                 asked: u64::from(send) + u64::from(receive),
                 limit: limits.max_cqe.into(),
             })?;
-        let queue = Queue::shared(&home.channel, room)?;
+        let queue = Queue::shared(&home.channel, room, self.timestamps)?;
         queue.arm()?;
         let completions = CompletionQueue(queue);
-        let queue_pair = QueuePair::new(
-            &line.id,
-            &home.domain,
-            &completions,
-            &completions,
-            self.capacities,
-        )?;
+        let builder = QueuePairBuilder::new(&home.domain, &completions).capacities(self.capacities);
+        let builder = match &self.finish {
+            Some(finish) => finish(builder)?,
+            None => builder,
+        };
         Ok(Parts {
-            queue_pair,
+            queue_pair: builder.build_for(&line.id)?,
             completions,
             domain: home.domain.clone(),
         })
@@ -91,6 +108,41 @@ macro_rules! setup_methods {
         #[must_use]
         pub fn capacities(mut self, capacities: crate::QueuePairCapacities) -> Self {
             self.setup.capacities = capacities;
+            self
+        }
+
+        /// Has the last word on the queue pair, of which everything else is decided: inline data,
+        /// [unsignalled](crate::QueuePairBuilder::unsignalled) work, a
+        /// [shared receive queue](crate::QueuePairBuilder::shared_receives) in its
+        /// [domain](crate::QueuePairBuilder::domain), a completion queue of one's own for receives.
+        /// The endpoint brings what completes in the queue that it made; another one needs a
+        /// [driver](crate::Driver), or is polled.
+        ///
+        /// ```
+        /// # use ferroce::{Endpoint, Provider};
+        /// # let endpoint = Endpoint::new(&Provider::software())?;
+        /// let connector = endpoint
+        ///     .connector()
+        ///     .queue_pair(|builder| Ok(builder.inline(64).unsignalled(true)));
+        /// # Ok::<(), ferroce::Error>(())
+        /// ```
+        #[must_use]
+        pub fn queue_pair(
+            mut self,
+            finish: impl Fn(crate::QueuePairBuilder) -> Result<crate::QueuePairBuilder>
+            + Send
+            + Sync
+            + 'static,
+        ) -> Self {
+            self.setup.finish = Some(Arc::new(finish));
+            self
+        }
+
+        /// Has completions carry the time (`ibv_create_cq_ex(3)`). Making the connection fails with
+        /// EOPNOTSUPP or EINVAL if the device does not have such timestamps.
+        #[must_use]
+        pub fn timestamps(mut self, timestamps: crate::Timestamps) -> Self {
+            self.setup.timestamps = timestamps;
             self
         }
 

@@ -56,8 +56,12 @@ impl Queue {
 
     /// A queue on a channel with others. Its events are taken with
     /// [`CompletionChannel::next_queue`]; here it counts as driven.
-    pub(crate) fn shared(channel: &Arc<CompletionChannel>, entries: u32) -> Result<Arc<Self>> {
-        let new = Self::create(channel, entries, (Timestamps::None, true))?;
+    pub(crate) fn shared(
+        channel: &Arc<CompletionChannel>,
+        entries: u32,
+        timestamps: Timestamps,
+    ) -> Result<Arc<Self>> {
+        let new = Self::create(channel, entries, (timestamps, true))?;
         channel.list(&new);
         Ok(new)
     }
