@@ -24,7 +24,7 @@ const RANDOM_CASES: &str = "FERROCE_SEEDS=12";
 const CASES: &str = "FERROCE_SEEDS=1";
 /// The test programs. The others test the compiler, the examples, and the allocations of the
 /// software device.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     "arrivals",
     "connection",
     "connections",
@@ -35,6 +35,7 @@ const PROGRAMS: [&str; 18] = [
     "identifiers",
     "linger",
     "operations",
+    "pool",
     RANDOM,
     "providers",
     "scopes",

@@ -32,6 +32,11 @@ impl Bytes {
         self.start
     }
 
+    /// How many there are.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
+
     /// Address of the first byte, as peers and work requests name it.
     #[inline(always)]
     pub(super) fn address(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Protection domains, and memory regions.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64};
@@ -71,22 +71,55 @@ unsafe impl Sync for Region {}
 
 /// Where regions start: on a page, so that the start of none shares one with something else.
 const PAGE: usize = 4096;
+/// The usual huge page.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// As [`alloc_zeroed`], in huge pages where the system has them. Null if there is no memory.
+fn zeroed_huge(layout: Layout) -> *mut u8 {
+    // SAFETY: the layout is not empty: it is as long as a huge page at least.
+    let bytes = unsafe { alloc(layout) };
+    if !bytes.is_null() {
+        // Before the first access, which brings the pages.
+        // SAFETY: these bytes are nobody's yet, and the advice changes none of them.
+        unsafe { libc::madvise(bytes.cast(), layout.size(), libc::MADV_HUGEPAGE) };
+        // SAFETY: as many bytes as were allocated.
+        unsafe { bytes.write_bytes(0, layout.size()) };
+    }
+    bytes
+}
 
 impl Region {
     /// Allocates zeroed bytes and registers them: `ibv_reg_mr`.
     pub(crate) fn new(domain: &Arc<Domain>, length: usize, access: i32) -> Result<Arc<Self>> {
+        Self::new_on(domain, length, access, false)
+    }
+
+    /// The same, in huge pages if that is asked for, the bytes fill one and the system has them.
+    pub(super) fn new_on(
+        domain: &Arc<Domain>,
+        length: usize,
+        access: i32,
+        huge: bool,
+    ) -> Result<Arc<Self>> {
         if length == 0 {
             return Err(Error::Misuse("a memory region has at least one byte"));
         }
+        let is_huge = huge && length >= HUGE_PAGE;
+        let align = if is_huge { HUGE_PAGE } else { PAGE };
         // Whole words, so that every byte lies in one that belongs to the region.
         let room = length.checked_next_multiple_of(WORD);
         let layout = room
-            .and_then(|room| Layout::from_size_align(room, PAGE).ok())
+            .and_then(|room| Layout::from_size_align(room, align).ok())
             .ok_or(Error::Misuse(
                 "a memory region of this length does not fit the address space",
             ))?;
-        // SAFETY: the layout is not empty.
-        let Some(bytes) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+        let bytes = if is_huge {
+            zeroed_huge(layout)
+        } else {
+            // SAFETY: the layout is not empty.
+            unsafe { alloc_zeroed(layout) }
+        };
+        let Some(bytes) = NonNull::new(bytes) else {
             handle_alloc_error(layout)
         };
         Self::register(domain, (bytes, length), Home::Heap(layout), access)
@@ -196,6 +229,11 @@ impl Region {
             length,
             lkey: self.lkey,
         }
+    }
+
+    /// How many bytes it has.
+    pub(super) fn size(&self) -> usize {
+        self.bytes.size()
     }
 
     /// The first of that many bytes.

@@ -35,6 +35,7 @@ mod post;
 mod queue;
 mod queue_pair;
 mod shared_queue;
+mod shelf;
 mod sleep;
 mod system;
 mod table;
@@ -66,6 +67,7 @@ pub(crate) use post::Checked;
 pub(crate) use queue::Queue;
 pub(crate) use queue_pair::{Plan, QueuePairHandle};
 pub(crate) use shared_queue::{SharedQueue, XrcDomainObject};
+pub(crate) use shelf::Shelf;
 pub(crate) use system::system;
 #[cfg(feature = "software")]
 pub(crate) use table::SOFTWARE;
