@@ -6,7 +6,8 @@
 //! program runs, with the adapters and drivers that they know. Building needs neither those
 //! libraries nor their headers.
 //!
-//! New to RDMA? Take the [tour].
+//! New to RDMA? Take the [tour]. The [guides] tell of flow control, buffers, cancellation, and what
+//! the calls of other crates are called here.
 //!
 //! # From a device to a message
 //! A [`Provider`] lists [`Device`]s; an open one is a [`Context`]. A [`ProtectionDomain`] holds
@@ -172,3 +173,6 @@ pub use work_error::{FirstFailure, WorkError, WorkStatus};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[doc = include_str!("guides.md")]
+pub mod guides {}
