@@ -7,8 +7,8 @@ use crate::sys::Shelf;
 use crate::{Buffer, ProtectionDomain, Result};
 
 /// Registered memory for [`Buffer`]s that come and go: to register memory for each message costs
-/// more than to send it. A buffer comes back to its pool when it is dropped, also by work that holds
-/// it. Clones are the same pool.
+/// more than to send it. A buffer comes back to its pool when it is dropped, also by work that
+/// holds it. Clones are the same pool.
 ///
 /// Memory is kept in powers of two from 4 KiB on. What lies idle is deregistered when the limit
 /// would be passed otherwise, and with the pool.
@@ -52,8 +52,8 @@ impl BufferPool {
     /// are zeros, or those of an earlier buffer.
     ///
     /// # Errors
-    /// [`Error::Limit`](crate::Error::Limit) if too much is in use, [`Error::Misuse`](crate::Error::Misuse)
-    /// beyond 2 GiB; as [`Buffer::new`].
+    /// [`Error::Limit`](crate::Error::Limit) if too much is in use,
+    /// [`Error::Misuse`](crate::Error::Misuse) beyond 2 GiB; as [`Buffer::new`].
     pub fn buffer(&self, length: usize) -> Result<Buffer> {
         let (memory, capacity) = self.0.take(length)?;
         Ok(Buffer::from_parts(memory, length, capacity))

@@ -27,8 +27,9 @@ impl WorkError {
     }
 
     /// What kind of error it is, in the words of [`std::io`]: `TimedOut` where the peer did not
-    /// answer or was not ready, `PermissionDenied` where a key does not allow the work, `InvalidInput`
-    /// where the work itself is wrong, `ConnectionReset` for what was flushed, `Other` for the rest.
+    /// answer or was not ready, `PermissionDenied` where a key does not allow the work,
+    /// `InvalidInput` where the work itself is wrong, `ConnectionReset` for what was flushed,
+    /// `Other` for the rest.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         match self.status {

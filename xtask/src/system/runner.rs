@@ -1,5 +1,5 @@
-//! Runs tests, two at a time beside two of those that mostly wait, and prints their lines. Each test
-//! runs once: a test that fails beside another one has failed.
+//! Runs tests, two at a time beside two of those that mostly wait, and prints their lines. Each
+//! test runs once: a test that fails beside another one has failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{cleanup, sh};
 
-/// Tests that run at the same time; the usual machine has two cores. As many run beside them of those
-/// that leave the processors alone.
+/// Tests that run at the same time; the usual machine has two cores. As many run beside them of
+/// those that leave the processors alone.
 const WORKERS: usize = 2;
 /// Lines of each log that a failure shows.
 const TAIL: usize = 40;

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// Why a peer rejected a connection. Over RoCE and InfiniBand the reasons of a REJ (IBTA 1.5 volume 1,
-/// 12.6.7.2); over iWARP a negative errno, as the kernel's iWARP connection manager gives it.
+/// Why a peer rejected a connection. Over RoCE and InfiniBand the reasons of a REJ (IBTA 1.5 volume
+/// 1, 12.6.7.2); over iWARP a negative errno, as the kernel's iWARP connection manager gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RejectReason(pub i32);
 

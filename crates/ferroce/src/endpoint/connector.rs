@@ -49,7 +49,8 @@ impl Connector {
         self
     }
 
-    /// Traffic class of what the connections send ([`Id::set_type_of_service`](crate::Id::set_type_of_service)).
+    /// Traffic class of what the connections send
+    /// ([`Id::set_type_of_service`](crate::Id::set_type_of_service)).
     #[must_use]
     pub fn type_of_service(mut self, class: u8) -> Self {
         self.type_of_service = Some(class);

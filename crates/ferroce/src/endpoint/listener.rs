@@ -54,8 +54,8 @@ impl Listener {
         })
     }
 
-    /// The oldest connect request that the endpoint has brought, if there is one. For loops of one's
-    /// own, after [`Endpoint::turn`].
+    /// The oldest connect request that the endpoint has brought, if there is one. For loops of
+    /// one's own, after [`Endpoint::turn`].
     ///
     /// # Errors
     /// As [`accept`](Self::accept).

@@ -152,7 +152,8 @@ impl<T: Receives> QueuePair<T> {
     }
 
     /// Posts a receive into a buffer, with room for as many bytes as its
-    /// [capacity](Buffer::capacity), whatever its length is. It comes back with the bytes that came.
+    /// [capacity](Buffer::capacity), whatever its length is. It comes back with the bytes that
+    /// came.
     ///
     /// # Errors
     /// As [`post_receive`](Self::post_receive), with the buffer.

@@ -50,8 +50,8 @@ impl Shelf {
         (stock.bytes, stock.idle.iter().enumerate().map(idle).sum())
     }
 
-    /// Memory of at least that many bytes, and how many it has. Its bytes may be those of an earlier
-    /// use.
+    /// Memory of at least that many bytes, and how many it has. Its bytes may be those of an
+    /// earlier use.
     pub(crate) fn take(self: &Arc<Self>, capacity: usize) -> Result<(Exclusive, usize)> {
         let class = class_of(capacity)?;
         let size = size_of_class(class);

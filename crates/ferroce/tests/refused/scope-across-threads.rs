@@ -18,7 +18,7 @@ pub fn receiving(domain: &ProtectionDomain, queue_pair: &QueuePair, room: &mut [
     });
 }
 
-pub fn accepting(endpoint: &Endpoint) {
-    let listener = endpoint.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    std::thread::spawn({ let accepting = listener.accept(); move || accepting.wait().is_ok() }); //~ E0597
+pub fn ending(endpoint: &Endpoint) {
+    let connection = endpoint.connect(([127, 0, 0, 1], 1).into()).wait().unwrap();
+    std::thread::spawn({ let ended = connection.disconnected(); move || ended.wait().is_ok() }); //~ E0597
 }

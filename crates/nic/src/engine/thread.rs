@@ -16,8 +16,9 @@ use crate::services::linger::{Habit, look_on};
 
 /// Pause after the poller failed, which it should never do.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long the thread leaves a program alone before it looks again, at first. A program may turn to
-/// something else (watch its memory for a WRITE, compute), and its peers should not wait long then.
+/// How long the thread leaves a program alone before it looks again, at first. A program may turn
+/// to something else (watch its memory for a WRITE, compute), and its peers should not wait long
+/// then.
 const FIRST_NAP: Duration = Duration::from_micros(50);
 /// The same for a program that has been polling for long, and for a leader that keeps coming by.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
@@ -134,9 +135,9 @@ fn keep_deadlines(nic: &Nic) {
 
 /// Naps for as long as a program polls, and a little longer.
 ///
-/// A program that polls until its own WRITE is complete, and watches its memory for the peer's then,
-/// leaves that one undone. Two such programs would wait for each other's naps in turn: their polls
-/// last longer for that, which makes the next nap.
+/// A program that polls until its own WRITE is complete, and watches its memory for the peer's
+/// then, leaves that one undone. Two such programs would wait for each other's naps in turn: their
+/// polls last longer for that, which makes the next nap.
 fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
     let mut nap = FIRST_NAP;
     while nic.sleeper.is_polled(clock::monotonic()) && trust.tries() {

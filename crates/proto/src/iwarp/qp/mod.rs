@@ -62,10 +62,10 @@ pub const FIRST_FPDU_HOLD: Duration = Duration::from_millis(30);
 
 /// How long an end keeps a connection open after the last FPDU of another make.
 ///
-/// siw (Linux 6.1) fails the work request whose FPDU it has just sent if the peer's FIN comes before
-/// its call of TCP returns: LOC_QP_OP_ERR for a SEND that has arrived. A program that disconnects
-/// when it has the last message would cause that. FINs 0.4 ms behind the FPDU did, in an emulated
-/// guest.
+/// siw (Linux 6.1) fails the work request whose FPDU it has just sent if the peer's FIN comes
+/// before its call of TCP returns: LOC_QP_OP_ERR for a SEND that has arrived. A program that
+/// disconnects when it has the last message would cause that. FINs 0.4 ms behind the FPDU did, in
+/// an emulated guest.
 pub const CLOSE_HOLD: Duration = Duration::from_millis(30);
 
 /// Most bytes that wait in this end for TCP to take them.
