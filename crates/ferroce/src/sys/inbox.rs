@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::ledger::Settled;
 use super::lock::Locked;
-use super::place::{Fetched, PollBuffer, View};
+use super::place::{BATCH, Fetched, PollBuffer, View};
 use super::queue::Queue;
 use crate::wake::{Crowd, Standing};
 use crate::{Completion, Error, Result};
@@ -151,15 +151,20 @@ impl Queue {
     }
 
     /// Takes everything off the device, for its readers.
+    ///
+    /// A poll that brings less than it has room for has emptied the queue (`ibv_poll_cq(3)`).
+    /// Another one would find nothing, and takes as long as a short READ where it asks the kernel.
     pub(crate) fn deliver(&self) -> Result<()> {
-        loop {
+        let mut fetched = BATCH;
+        while fetched == BATCH {
             let mut settled = Settled::default();
-            if self.inbox().fetch_later(self, &mut settled)? == 0 {
-                return Ok(());
+            fetched = self.inbox().fetch_later(self, &mut settled)?;
+            if fetched > 0 {
+                self.delivered();
+                settled.finish();
             }
-            self.delivered();
-            settled.finish();
         }
+        Ok(())
     }
 
     /// [`take`](Self::take) for a task, which is woken when there is something to take.
