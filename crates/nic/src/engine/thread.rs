@@ -12,7 +12,7 @@ use ferroce_proto::time::Time;
 use super::token::Token;
 use crate::Nic;
 use crate::objects::cq::DirectDelivery;
-use crate::services::linger::{Habit, look_on};
+use crate::services::linger::{Habit, Patience, look_on};
 
 /// Pause after the poller failed, which it should never do.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -69,7 +69,8 @@ fn run(nic: &Nic) -> ! {
         }
         nic.progress.lock().run(nic, &events, now);
         if nic.is_busy_with_rings() && linger.tries() {
-            linger.learn(look_on(clock::monotonic, |now| nic.look_at_rings(now)));
+            let look = |now| nic.look_at_rings(now);
+            linger.learn(look_on(Patience::Spinning, clock::monotonic, look));
         }
         nic.leaving.take_leave(nic);
     }
@@ -97,12 +98,9 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
             return any;
         }
         if lead.visits() != before {
-            // One that is away may compute by now, or wait elsewhere.
-            nap = if lead.is_taken() || nic.sleeper.doors().any_open() {
-                (nap * 2).min(LONGEST_NAP)
-            } else {
-                FIRST_NAP
-            };
+            // A leader that is away at this moment comes back as it did before. If it computes
+            // instead, the end of the next nap shows that.
+            nap = (nap * 2).min(LONGEST_NAP);
         } else if lead.waits() {
             doze(nic, events);
             nap = FIRST_NAP;

@@ -171,8 +171,10 @@ impl Nic {
             // A thread that is cancelled with a lock in hand would stop the device. To print a line
             // of the log, say, is a cancellation point.
             let looked = uncancellable(|| {
-                self.is_busy_with_rings()
-                    && events.take_count_of(|| lead.linger(|now| self.look_as_leader(now)))
+                self.may_linger().is_some_and(|spins| {
+                    let look = |now| self.look_as_leader(now).map(|()| events.has_events());
+                    events.take_count_of(|| lead.linger(spins, look))
+                })
             });
             if looked {
                 lead.on_visit();
@@ -233,11 +235,20 @@ impl Nic {
         any
     }
 
-    /// A look of a leader that lingers, as [`look_at_rings`](Self::look_at_rings).
-    fn look_as_leader(&self, now: Time) -> Option<bool> {
+    /// Whether the leader may spin when it looks on before it sleeps: not if each look is a system
+    /// call. `None`: nothing is likely to come soon.
+    fn may_linger(&self) -> Option<bool> {
+        let progress = self.progress.lock();
+        let is_wire = progress.has_hot_socket();
+        (is_wire || progress.watches_rings()).then_some(!is_wire)
+    }
+
+    /// A look of a leader that lingers, and a round if there is something. `None`: nothing is
+    /// likely to come soon.
+    fn look_as_leader(&self, now: Time) -> Option<()> {
         let Some(mut progress) = self.progress.try_lock() else {
-            return Some(false);
+            return Some(());
         };
-        progress.run_ringing(self, now, &mut DirectDelivery::awaited())
+        progress.run_lingering(self, now, &mut DirectDelivery::awaited())
     }
 }

@@ -17,7 +17,7 @@ use ferroce_os::waiter::{Waiter, Woken};
 use ferroce_proto::time::Time;
 
 use super::alarm::Alarm;
-use super::linger::{Habit, look_on};
+use super::linger::{Habit, Patience, look_on};
 use crate::base::sync::lock;
 
 /// How long the device thread leaves everything to a leader that is away.
@@ -49,13 +49,19 @@ pub(crate) struct Lead {
     patience: TimerFd,
     /// How often a thread that leads, or would, has come by: for an event, or for a round.
     visits: AtomicU64,
-    /// Whether it pays to look on before a sleep.
-    linger: Mutex<Habit>,
+    /// Whether it pays to look on before a sleep, in each way.
+    linger: Mutex<Lingering>,
     /// Threads that wait for events and do not lead.
     followers: AtomicUsize,
     alarm: Alarm,
     /// `None`: a sandbox does not allow it, and nobody ever leads.
     waiter: Option<Waiter>,
+}
+
+#[derive(Debug, Default)]
+struct Lingering {
+    spinning: Habit,
+    yielding: Habit,
 }
 
 impl Lead {
@@ -166,23 +172,30 @@ impl Lead {
         self.visits.load(Ordering::Relaxed)
     }
 
-    /// Looks on before a sleep, if experience says that it pays. `look` is as that of
-    /// [`look_on`]; it ends with the first that came.
-    pub(crate) fn linger(&self, look: impl Fn(Time) -> Option<bool>) {
-        let mut habit = lock(&self.linger);
-        if !habit.tries() {
-            return;
-        }
-        let came = Cell::new(false);
+    /// Looks on before a sleep, in the ways of which experience says that they pay; `spins` if the
+    /// first may be one that keeps the processor. `look` says whether what the leader waits for is
+    /// there; `None`: it is not likely to come soon.
+    pub(crate) fn linger(&self, spins: bool, look: impl Fn(Time) -> Option<bool>) {
+        let ended = Cell::new(false);
         let once = |now| {
-            if came.get() {
+            if ended.get() {
                 return None;
             }
             let seen = look(now);
-            came.set(seen == Some(true));
+            ended.set(seen != Some(false));
             seen
         };
-        habit.learn(look_on(clock::monotonic, once));
+        let mut habits = lock(&self.linger);
+        if spins && habits.spinning.tries() {
+            let paid = look_on(Patience::Spinning, clock::monotonic, once);
+            habits.spinning.learn(paid);
+        }
+        if !ended.get() && habits.yielding.tries() {
+            let begun = clock::monotonic();
+            let paid = look_on(Patience::Yielding, clock::monotonic, once);
+            let lasted = clock::monotonic().since(begun);
+            habits.yielding.learn_yielding(paid, lasted);
+        }
     }
 
     /// Whether threads can wait as [`follow`](Self::follow) and leaders do.

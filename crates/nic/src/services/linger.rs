@@ -1,9 +1,10 @@
-//! What the device thread does as long as experience says that it pays: it looks on for a little
-//! after a round before it sleeps, and it leaves the work to a program that polls now and then.
+//! What threads do as long as experience says that it pays: the device thread and a leader look on
+//! for a little before they sleep, and the device thread leaves the work to a program that polls now
+//! and then.
 //!
 //! What comes while it looks costs its peer no wake-up and the thread no sleep, which are most of
-//! the time of a short exchange. But whoever looks on keeps a processor: where a program on the
-//! same one would have to answer first, nothing can come, and the program loses that time. So the
+//! the time of a short exchange. But a thread that looks on keeps a processor: if a program on the
+//! same one has to answer first, nothing can come, and the program loses that time. So a
 //! thread goes by experience: after looks that brought nothing it leaves out more and more chances,
 //! and comes back to them now and then.
 
@@ -11,13 +12,44 @@ use std::time::Duration;
 
 use ferroce_proto::time::Time;
 
-/// How long it looks on without anything new: longer than a peer takes to answer, shorter than a
-/// sleep and a wake-up take.
-const LOOK: Duration = Duration::from_micros(12);
+/// How a thread looks on while nothing comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It keeps the processor: longer than a peer takes to answer, shorter than a sleep and a
+    /// wake-up take.
+    Spinning,
+    /// It gives the processor to any thread that waits for it, between two looks. A peer that is
+    /// asleep has to wake up, and perhaps to copy 64 KiB: if the look ended before that, neither
+    /// of two sleeping programs would begin. And the kernel likes to wake a receiver on the
+    /// processor of its sender.
+    Yielding,
+}
+
+impl Patience {
+    const fn lasts(self) -> Duration {
+        Duration::from_micros(match self {
+            Self::Spinning => 12,
+            Self::Yielding => 50,
+        })
+    }
+
+    fn pause(self) {
+        match self {
+            Self::Spinning => std::hint::spin_loop(),
+            Self::Yielding => std::thread::yield_now(),
+        }
+    }
+}
+
 /// How long it looks on at most: descriptors are not looked at meanwhile.
 const LONGEST: Duration = Duration::from_millis(1);
 /// Most chances that are left out between two tries, as a power of 2.
 const RAREST: u32 = 6;
+/// The same after a try in which another program had the processor.
+const CROWDED: u32 = 1 << 12;
+/// A try that took so long is one: far longer than a look, shorter than the time that the kernel
+/// gives a program.
+const SLICE: Duration = Duration::from_millis(1);
 
 /// What experience says of something that pays or does not.
 #[derive(Debug, Default)]
@@ -45,12 +77,24 @@ impl Habit {
             self.skip = 1 << self.misses;
         }
     }
+
+    /// A try is over that gave the processor away between its looks, and lasted for so long. If
+    /// another program had it meanwhile, a sleep would have ended earlier.
+    pub(crate) fn learn_yielding(&mut self, paid: bool, lasted: Duration) {
+        if lasted < SLICE {
+            self.learn(paid);
+        } else {
+            (self.misses, self.skip) = (RAREST, CROWDED);
+        }
+    }
 }
 
-/// Looks with `look` for as long as something comes within [`LOOK`], but at most for [`LONGEST`].
+/// Looks with `look` for as long as `patience` lasts since the last that came, but at most for
+/// [`LONGEST`].
 /// `look` takes the time and says whether anything came; `None`: it is no longer this thread's
 /// matter. Returns whether anything came at all.
 pub(crate) fn look_on(
+    patience: Patience,
     mut now: impl FnMut() -> Time,
     mut look: impl FnMut(Time) -> Option<bool>,
 ) -> bool {
@@ -61,7 +105,7 @@ pub(crate) fn look_on(
         match look(at) {
             Some(true) if at.since(start) < LONGEST => (last, any) = (at, true),
             Some(true) => return true,
-            Some(false) if at.since(last) < LOOK => std::hint::spin_loop(),
+            Some(false) if at.since(last) < patience.lasts() => patience.pause(),
             Some(false) | None => return any,
         }
     }
@@ -83,7 +127,7 @@ mod tests {
         }
         assert!((100..2000).contains(&tries), "{tries} of 100000");
         while !habit.tries() {}
-        habit.learn(true);
+        habit.learn_yielding(true, Duration::ZERO);
         assert!((0..100).all(|_| {
             let tries = habit.tries();
             habit.learn(true);
@@ -92,10 +136,19 @@ mod tests {
     }
 
     #[test]
+    fn a_try_in_which_another_program_had_the_processor_does_not_pay() {
+        let mut habit = Habit::default();
+        habit.learn_yielding(true, SLICE);
+        assert!((0..CROWDED).all(|_| !habit.tries()));
+        assert!(habit.tries());
+    }
+
+    #[test]
     fn it_ends_when_nothing_comes_for_long() {
         let mut clock = 0;
         let mut looks = 0_u64;
         let any = look_on(
+            Patience::Spinning,
             || {
                 clock += 1000;
                 Time(clock)
@@ -107,7 +160,10 @@ mod tests {
         );
         assert!(any);
         assert!((5..=20).contains(&looks), "{looks} looks");
-        assert!(!look_on(|| Time(0), |_| None), "somebody else is at it");
+        assert!(
+            !look_on(Patience::Yielding, || Time(0), |_| None),
+            "somebody else is at it"
+        );
     }
 
     #[test]
@@ -117,6 +173,6 @@ mod tests {
             clock += 1000;
             Time(clock)
         };
-        assert!(look_on(tick, |_| Some(true)));
+        assert!(look_on(Patience::Spinning, tick, |_| Some(true)));
     }
 }

@@ -326,6 +326,21 @@ impl Progress {
             || !self.polled.is_empty()
     }
 
+    /// A look of a leader that lingers, and a round if there is something. `None`: nothing is
+    /// likely to come soon.
+    pub(super) fn run_lingering(
+        &mut self,
+        nic: &Nic,
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
+    ) -> Option<()> {
+        if self.has_hot_socket() {
+            self.run_without_sleep(nic, now, delivery);
+            return Some(());
+        }
+        self.run_ringing(nic, now, delivery).map(drop)
+    }
+
     /// A round for what is in watched rings, and what else is due. Returns whether rings had
     /// anything; `None`: none is watched.
     pub(super) fn run_ringing(
