@@ -17,7 +17,6 @@ use crate::sys::{check, set_option, socklen};
 const SO_PASSPIDFD: c_int = 76;
 const SO_PEERPIDFD: c_int = 77;
 const SCM_PIDFD: c_int = 4;
-const PIDFS_MAGIC: libc::c_long = 0x5049_4446;
 
 /// Has the kernel add the sender's pidfd to each message. Returns whether it does.
 pub(super) fn ask_for_senders(fd: &Fd) -> bool {
@@ -57,7 +56,9 @@ pub(super) fn number(pidfd: &Fd) -> Option<NonZeroU64> {
     // SAFETY: the pointer is to room for the structure.
     check(unsafe { libc::fstatfs(fd, system.as_mut_ptr()) }.into()).ok()?;
     // SAFETY: the call succeeded, so the structure is filled in.
-    if unsafe { system.assume_init() }.f_type != PIDFS_MAGIC {
+    let kind = unsafe { system.assume_init() }.f_type;
+    // `PIDFS_MAGIC`, as an integer of the C library's own kind.
+    if !matches!(kind, 0x5049_4446) {
         return None;
     }
     let mut file = MaybeUninit::<libc::stat>::uninit();
