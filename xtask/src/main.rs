@@ -52,10 +52,11 @@ usage: cargo xtask COMMAND
                    the hot functions' instructions, beside the committed baseline, or where those of one
                    case go; not a part of `test`
   walks            the walks of ARCHITECTURE.md: is each function that a step names called?
-  dist             the release: tarball, packages, wheel, image, checksums, in target/dist
-  release-check [SUITE]
-                   the release, installed and used in clean Debian systems (of SUITE, by default bookworm);
-                   not a part of `test`
+  dist [SYSTEM]    the release: tarballs, packages, wheels, images, checksums, in target/dist; or the part of it
+                   for the systems in whose name SYSTEM is, such as aarch64
+  release-check [SUITE [CHECK]]
+                   the release, installed and used in clean systems (Debian's SUITE, by default bookworm; aarch64
+                   is emulated); CHECK is a part of the names of checks. Not a part of `test`
   guest [FILTER] [--write-table]
                    the kernel's own RDMA driver, in a virtual machine, as the peer
   guest pyverbs [--write-table]
@@ -98,9 +99,13 @@ fn main() -> ExitCode {
             Err(_) => return fail(USAGE),
         },
         ["walks"] => walks::run(&workspace, &mut tally),
-        ["dist"] => dist::run(&workspace),
-        ["release-check"] => release_check::run(&workspace, "bookworm", &mut tally),
-        ["release-check", suite] => release_check::run(&workspace, suite, &mut tally),
+        ["dist"] => dist::run(&workspace, ""),
+        ["dist", system] => dist::run(&workspace, system),
+        ["release-check"] => release_check::run(&workspace, "bookworm", "", &mut tally),
+        ["release-check", suite] => release_check::run(&workspace, suite, "", &mut tally),
+        ["release-check", suite, filter] => {
+            release_check::run(&workspace, suite, filter, &mut tally)
+        }
         ["instructions"] => instructions::run(&workspace, mode),
         ["instructions", case] => instructions::profile(&workspace, case),
         ["guest", "pyverbs"] => guest_suite(&workspace, mode, &mut tally),

@@ -76,18 +76,28 @@ pub(crate) const DIST: &[Package] = &[
     Package("binutils", "objcopy"),
     Package("dpkg", "dpkg-deb"),
     Package("gcc", "gcc"),
+    Package("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"),
     Package("git", "git"),
     Package("libc6-dev", "/usr/include/stdio.h"),
     Package("python3-venv", "/usr/share/doc/python3-venv"),
     Package("python3-wheel", "/usr/lib/python3/dist-packages/wheel"),
     Package("rpm", "rpmbuild"),
+    // A compiler with the source of its standard library, for systems for which others lack it.
+    Package(
+        "rust-web-src",
+        "/usr/lib/rustlib/src/rust/library/Cargo.toml",
+    ),
+    Package("rustc-web", "/usr/share/doc/rustc-web"),
 ];
 
 /// For installing a release in clean systems, besides.
 pub(crate) const RELEASE_CHECK: &[Package] = &[
+    Package("arch-test", "arch-test"),
+    Package("binfmt-support", "update-binfmts"),
     Package("iproute2", "ip"),
     Package("lintian", "lintian"),
     Package("mmdebstrap", "mmdebstrap"),
+    Package("qemu-user-static", "qemu-aarch64-static"),
     Package("umoci", "umoci"),
     Package("util-linux", "unshare"),
     Package("yamllint", "yamllint"),

@@ -1,37 +1,56 @@
-//! The release build, for older systems than the one that builds.
+//! The release builds, for older systems than the one that builds, and for others.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::glibc;
+use super::system::{Library, System};
 use crate::sh;
 use crate::workspace::Workspace;
 
-/// A linker with the symbols of every glibc, and the cargo command that uses it. Both are made for
-/// this, and come as Python packages, so nothing of it has to be compiled.
+/// A linker with the symbols of every glibc and with musl, and the cargo command that uses it. Both
+/// are made for this, and come as Python packages, so nothing of it has to be compiled.
 const TOOLS: [&str; 2] = ["cargo-zigbuild==0.24.0", "ziglang==0.17.1"];
+/// Debian's compiler, which has the source of its standard library.
+const COMPILER: &str = "/usr/bin/rustc";
 
-/// Builds the command and the libraries; the folder where they are.
-pub(super) fn release(workspace: &Workspace) -> Result<PathBuf, String> {
+/// Builds the command and the libraries for a system; the folder where they are.
+pub(super) fn release(workspace: &Workspace, system: System) -> Result<PathBuf, String> {
     let tools = tools(workspace)?;
-    let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let target = format!("{triple}.{}", glibc::OLDEST);
+    let triple = system.triple();
+    let target = match system.library {
+        Library::Glibc => format!("{triple}.{}", glibc::OLDEST),
+        Library::Musl => triple.clone(),
+    };
     let mut build = workspace.cargo(&["zigbuild", "--release", "--locked", "--target", &target]);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(tools).chain(std::env::split_paths(&path)));
     build.env("PATH", path.map_err(|e| e.to_string())?);
-    build.env("RUSTFLAGS", flags()?);
+    build.env("RUSTFLAGS", flags(system)?);
+    if !system.is_native() {
+        // No toolchain has the standard library of every system.
+        build.arg("-Zbuild-std=std,panic_abort");
+        build.env("RUSTC", COMPILER).env("RUSTC_BOOTSTRAP", "1");
+    }
     sh::step(build)?;
     Ok(workspace.target.join(triple).join("release"))
 }
 
-/// The unwinder is the system's, as in every other build: with one of its own a library would
-/// misread the frames that the system's hands to it when a program cancels a thread.
-fn flags() -> Result<String, String> {
-    let unwinder = sh::output("cc", &["-print-file-name=libgcc_s.so.1"])?;
-    // That file itself needs the glibc of this machine; the system of the user has its own.
-    let lenient = "-Clink-arg=-Wl,--allow-shlib-undefined";
-    Ok(format!("-Clink-arg={} {lenient}", unwinder.trim()))
+/// With glibc the unwinder is the system's, as in every other build: with one of its own a library
+/// would misread the frames that the system's hands to it when a program cancels a thread. Musl
+/// unwinds nothing then, and its systems often have no unwinder, so there it is linked in.
+fn flags(system: System) -> Result<String, String> {
+    match system.library {
+        Library::Glibc => {
+            let compiler = system.tool("gcc");
+            let unwinder = sh::output(&compiler, &["-print-file-name=libgcc_s.so.1"])?;
+            // That file itself needs the glibc of this machine; the system of the user has its own.
+            let lenient = "-Clink-arg=-Wl,--allow-shlib-undefined";
+            Ok(format!("-Clink-arg={} {lenient}", unwinder.trim()))
+        }
+        // Libraries are not possible otherwise.
+        Library::Musl => Ok("-Ctarget-feature=-crt-static".into()),
+    }
 }
 
 /// Zig's compiler, which brings a C library to link statically.

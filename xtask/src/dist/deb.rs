@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::{About, at, copy, glibc, read, write};
+use super::{Part, at, copy, glibc, read, write};
 use crate::sh;
-use crate::workspace::Workspace;
 
 /// Where Debian wants what lies elsewhere below `share`.
 const MOVED: [(&str, &str); 2] = [
@@ -27,18 +26,13 @@ const COMPRESSED: [&str; 4] = [
 ];
 
 /// Makes the package of the staged tree.
-pub(super) fn build(
-    workspace: &Workspace,
-    about: &About,
-    staged: &Path,
-    tree: &Path,
-    to: &Path,
-) -> Result<(), String> {
-    let root = staged.join("deb");
+pub(super) fn build(part: &Part<'_>) -> Result<(), String> {
+    let (workspace, about) = (part.workspace, part.about);
+    let root = part.staged.join("deb");
     let (usr, packaging) = (root.join("usr"), workspace.root.join("packaging/deb"));
     fs::create_dir_all(&root).map_err(|e| at(&root, &e))?;
     let mut copied = Command::new("cp");
-    copied.arg("-a").arg(tree).arg(&usr);
+    copied.arg("-a").arg(&part.tree).arg(&usr);
     sh::step(copied)?;
     let share = usr.join("share");
     for (from, place) in MOVED {
@@ -63,38 +57,40 @@ pub(super) fn build(
         let mut gzip = Command::new("gzip");
         sh::output_of(gzip.args(["-9nr"]).arg(share.join(place)))?;
     }
-    control(about, &root, &read(&packaging.join("control"))?)?;
-    pack(about, &root, to)
+    control(part, &root, &read(&packaging.join("control"))?)?;
+    pack(part, &root)
 }
 
-fn control(about: &About, root: &Path, template: &str) -> Result<(), String> {
+fn control(part: &Part<'_>, root: &Path, template: &str) -> Result<(), String> {
     let size = sh::output("du", &["-sk", &root.to_string_lossy()])?;
     let more = [
-        ("arch", &*architecture()?),
+        ("arch", part.system.debian()),
         ("size", size.split_whitespace().next().unwrap_or("0")),
         ("glibc", &glibc::OLDEST.to_string()),
     ];
-    write(&root.join("DEBIAN/control"), about.fill(template, &more))?;
+    write(
+        &root.join("DEBIAN/control"),
+        part.about.fill(template, &more),
+    )?;
     let mut sums = Command::new("sh");
     sums.current_dir(root).arg("-ec");
     sums.arg("find usr -type f -print0 | sort -z | xargs -0 md5sum > DEBIAN/md5sums");
     sh::output_of(&mut sums).map(drop)
 }
 
-fn pack(about: &About, root: &Path, to: &Path) -> Result<(), String> {
+fn pack(part: &Part<'_>, root: &Path) -> Result<(), String> {
     let mut modes = Command::new("chmod");
     sh::output_of(modes.args(["-R", "u=rwX,go=rX"]).arg(root))?;
-    let name = format!("ferroce_{}-1_{}.deb", about.version, architecture()?);
+    let name = format!(
+        "ferroce_{}-1_{}.deb",
+        part.about.version,
+        part.system.debian()
+    );
     let mut pack = Command::new("dpkg-deb");
-    pack.env("SOURCE_DATE_EPOCH", &about.time);
+    pack.env("SOURCE_DATE_EPOCH", &part.about.time);
     pack.args(["--root-owner-group", "-Zxz", "--build"]);
-    pack.arg(root).arg(to.join(name));
+    pack.arg(root).arg(part.to.join(name));
     sh::step(pack)
-}
-
-fn architecture() -> Result<String, String> {
-    let printed = sh::output("dpkg", &["--print-architecture"])?;
-    Ok(printed.trim().to_owned())
 }
 
 /// A text as a field of a control file.

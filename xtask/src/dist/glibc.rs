@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use super::system::System;
 use crate::sh;
 
 /// The oldest glibc that releases run on: Debian 10, Ubuntu 18.10, RHEL 8 and all later ones.
@@ -13,10 +14,10 @@ pub(super) const OLDEST: Version = Version(2, 28);
 pub(super) struct Version(u32, u32);
 
 impl Version {
-    /// The tag of a wheel for machines with this glibc.
-    pub(super) fn manylinux(self) -> String {
+    /// The tag of a wheel for machines of a system with this glibc.
+    pub(super) fn manylinux(self, system: System) -> String {
         let Self(major, minor) = self;
-        format!("manylinux_{major}_{minor}_{}", std::env::consts::ARCH)
+        format!("manylinux_{major}_{minor}_{}", system.processor)
     }
 }
 
@@ -28,11 +29,11 @@ impl fmt::Display for Version {
 
 /// Prints the newest glibc symbols that each file imports; an error if one is newer than
 /// [`OLDEST`].
-pub(super) fn check(files: &[impl AsRef<Path>]) -> Result<(), String> {
+pub(super) fn check(system: System, files: &[impl AsRef<Path>]) -> Result<(), String> {
     for file in files {
         let file = file.as_ref();
         let name = file.display();
-        let symbols = sh::output("objdump", &["-T", &file.to_string_lossy()])?;
+        let symbols = sh::output(&system.tool("objdump"), &["-T", &file.to_string_lossy()])?;
         let (newest, symbols) =
             newest(&symbols).ok_or_else(|| format!("{name} imports nothing of glibc"))?;
         println!("{name}: needs glibc {newest} ({})", symbols.join(" "));

@@ -7,37 +7,25 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{About, at, build, tarball, write};
+use super::{About, Part, at, build, tarball, write};
 use crate::sh;
-use crate::workspace::Workspace;
 
 /// Entry point of the image.
 const INSTALL: &str = "install";
-/// As container registries call this machine's architecture.
-const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
-    "arm64"
-} else {
-    "amd64"
-};
 
 /// Makes the image of the staged tree: an OCI layout as a tarball, which `skopeo copy
 /// oci-archive:`, `podman load` and `docker load` read.
-pub(super) fn build(
-    workspace: &Workspace,
-    about: &About,
-    staged: &Path,
-    tree: &Path,
-    to: &Path,
-) -> Result<(), String> {
-    let top = staged.join("image");
+pub(super) fn build(part: &Part<'_>) -> Result<(), String> {
+    let about = part.about;
+    let top = part.staged.join("image");
     let root = top.join("root");
     fs::create_dir_all(&root).map_err(|e| at(&root, &e))?;
-    let (from, place) = (tree.to_string_lossy(), root.join("ferroce"));
+    let (from, place) = (part.tree.to_string_lossy(), root.join("ferroce"));
     sh::output("cp", &["-a", &from, &place.to_string_lossy()])?;
-    program(workspace, &root.join(INSTALL))?;
+    program(part, &root.join(INSTALL))?;
     let layout = top.join("layout");
     let layer = layer(about, &top, &layout)?;
-    let config = blob(&layout, &to_bytes(&config(about, &layer.content))?)?;
+    let config = blob(&layout, &to_bytes(&config(part, &layer.content))?)?;
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -55,18 +43,17 @@ pub(super) fn build(
     )?;
     let name = format!(
         "ferroce-{}-{}-oci.tar",
-        about.version,
-        std::env::consts::ARCH
+        about.version, part.system.processor
     );
-    pack(about, &layout, &to.join(name))
+    pack(about, &layout, &part.to.join(name))
 }
 
 /// Compiles the program that copies, without a library that the image would have to hold.
-fn program(workspace: &Workspace, to: &Path) -> Result<(), String> {
-    let mut compile = build::zig(workspace)?;
+fn program(part: &Part<'_>, to: &Path) -> Result<(), String> {
+    let mut compile = build::zig(part.workspace)?;
     compile.args(["cc", "-static", "-Os", "-s", "-Wall", "-Wextra", "-target"]);
-    compile.arg(format!("{}-linux-musl", std::env::consts::ARCH));
-    compile.arg(workspace.root.join("packaging/image/install.c"));
+    compile.arg(format!("{}-linux-musl", part.system.processor));
+    compile.arg(part.workspace.root.join("packaging/image/install.c"));
     sh::step({
         compile.arg("-o").arg(to);
         compile
@@ -103,15 +90,15 @@ fn layer(about: &About, top: &Path, layout: &Path) -> Result<Layer, String> {
     Ok(Layer { packed, content })
 }
 
-fn config(about: &About, layer: &str) -> Value {
+fn config(part: &Part<'_>, layer: &str) -> Value {
     json!({
-        "architecture": ARCHITECTURE,
+        "architecture": part.system.debian(),
         "os": "linux",
         "config": {
             "Entrypoint": [format!("/{INSTALL}")],
             "Labels": {
-                "org.opencontainers.image.source": about.repository,
-                "org.opencontainers.image.version": about.version,
+                "org.opencontainers.image.source": part.about.repository,
+                "org.opencontainers.image.version": part.about.version,
                 "org.opencontainers.image.licenses": "MIT OR Apache-2.0",
             },
         },

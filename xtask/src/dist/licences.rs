@@ -6,16 +6,15 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::linked::{self, text};
-use super::{at, read};
-use crate::workspace::Workspace;
+use super::{Part, at, read};
 
 /// First words of the names of files with a licence.
 const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
 /// Name, version, licence and its texts, of each library that the released files contain.
-pub(super) fn of_libraries(workspace: &Workspace) -> Result<String, String> {
+pub(super) fn of_libraries(part: &Part<'_>) -> Result<String, String> {
     let mut out = String::from(INTRODUCTION);
-    for package in &linked::libraries(workspace)? {
+    for package in &linked::libraries(part.workspace, part.system)? {
         add(&mut out, package)?;
     }
     Ok(out)

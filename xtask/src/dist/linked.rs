@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::system::System;
 use crate::workspace::Workspace;
 
 /// The packages whose results are released.
 const RELEASED: [&str; 3] = ["ferroce-cli", "ferroce-dropin", "ferroce-sysfs"];
 
 /// What `cargo metadata` says of each library that is linked in.
-pub(super) fn libraries(workspace: &Workspace) -> Result<Vec<Value>, String> {
-    let metadata = metadata(workspace)?;
+pub(super) fn libraries(workspace: &Workspace, system: System) -> Result<Vec<Value>, String> {
+    let metadata = metadata(workspace, &system.triple())?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let by_id = |value: &Value| -> BTreeMap<String, Value> {
         let entries = list(value).into_iter();
@@ -45,11 +46,10 @@ fn is_linked(dependency: &Value) -> bool {
         .any(|kind| kind["kind"].is_null())
 }
 
-fn metadata(workspace: &Workspace) -> Result<Value, String> {
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+fn metadata(workspace: &Workspace, target: &str) -> Result<Value, String> {
     let words = ["metadata", "--locked", "--format-version", "1"];
     let answer = workspace
-        .cargo(&[&words[..], &["--filter-platform", &target]].concat())
+        .cargo(&[&words[..], &["--filter-platform", target]].concat())
         .output()
         .map_err(|e| format!("cargo metadata: {e}"))?;
     serde_json::from_slice(&answer.stdout).map_err(|e| format!("cargo metadata: {e}"))

@@ -6,8 +6,10 @@ mod glibc;
 mod image;
 mod licences;
 mod linked;
+mod musl;
 mod rpm;
 mod sbom;
+mod system;
 mod tree;
 mod wheel;
 
@@ -15,13 +17,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use self::system::{Library, SYSTEMS, System};
 use crate::packages;
 use crate::sh;
 use crate::workspace::{Workspace, read};
-
-/// Systems that the sources compile for, and that nothing is made for: their standard library is
-/// not in this toolchain.
-const LEFT_OUT: [&str; 2] = ["aarch64-linux-gnu", "x86_64-linux-musl"];
 
 /// What all artefacts tell of themselves.
 struct About {
@@ -31,43 +30,87 @@ struct About {
     time: String,
 }
 
-/// Builds all artefacts from the present sources.
-pub(crate) fn run(workspace: &Workspace) -> Result<(), String> {
+/// The files for one system, and what packages of them are made with.
+struct Part<'a> {
+    workspace: &'a Workspace,
+    about: &'a About,
+    system: System,
+    /// Folder for what is made on the way.
+    staged: PathBuf,
+    /// The files as they are installed, in that folder.
+    tree: PathBuf,
+    /// Folder of the artefacts.
+    to: &'a Path,
+}
+
+/// Builds all artefacts from the present sources, for the systems in whose name `filter` is.
+pub(crate) fn run(workspace: &Workspace, filter: &str) -> Result<(), String> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Err("releases are made on x86-64".into());
+    }
     packages::require(&[packages::DIST])?;
-    let built = build::release(workspace)?;
+    let systems = SYSTEMS.map(|system| (system, system.to_string()));
+    let mut wanted: Vec<_> = systems.iter().filter(|(_, n)| n.contains(filter)).collect();
+    if wanted.is_empty() {
+        let all = systems.map(|(_, name)| name).join(", ");
+        return Err(format!("no system {filter}; there are {all}"));
+    }
+    // The command of this machine writes the manual of all.
+    if !wanted.iter().any(|(system, _)| system.is_native()) {
+        wanted.insert(0, &systems[0]);
+    }
     let about = About::ask(workspace)?;
     let folder = folder(workspace);
     let staged = workspace.target.join("dist-staged");
     for folder in [&folder, &staged] {
         renew(folder)?;
     }
-    let system = format!("{}-linux-gnu", std::env::consts::ARCH);
-    let name = format!("ferroce-{}-{system}", about.version);
-    let files = tree::stage(workspace, &about, &built, &staged.join(&name))?;
-    glibc::check(&files)?;
-    for packed in [name.clone(), format!("{name}-debug")] {
-        let file = folder.join(format!("{packed}.tar.gz"));
-        sh::step(tarball(&staged, &packed, &file, &about))?;
+    for (system, name) in wanted {
+        let staged = staged.join(name);
+        Part {
+            workspace,
+            about: &about,
+            system: *system,
+            tree: staged.join(format!("ferroce-{}-{name}", about.version)),
+            staged,
+            to: &folder,
+        }
+        .build()?;
     }
-    deb::build(workspace, &about, &staged, &staged.join(&name), &folder)?;
-    rpm::build(workspace, &about, &staged, &staged.join(&name), &folder)?;
-    wheel::build(workspace, &about, &staged, &staged.join(&name), &folder)?;
-    image::build(workspace, &about, &staged, &staged.join(&name), &folder)?;
-    let bill = format!("ferroce-{}.cdx.json", about.version);
-    copy(&staged.join(&name).join(tree::BILL), &folder.join(bill))?;
     for name in ["action.yml", "setup.sh", "gitlab.yml"] {
         copy(
             &workspace.root.join("packaging/ci").join(name),
             &folder.join(name),
         )?;
     }
-    sums(&folder)?;
-    for system in LEFT_OUT {
-        println!(
-            "left out: {system}: CONTRIBUTING.md, \"Other targets\", says how to build for it"
-        );
+    sums(&folder)
+}
+
+impl Part<'_> {
+    fn build(&self) -> Result<(), String> {
+        let built = build::release(self.workspace, self.system)?;
+        let files = tree::stage(self, &built)?;
+        match self.system.library {
+            Library::Glibc => glibc::check(self.system, &files)?,
+            Library::Musl => musl::check(self.system, &files)?,
+        }
+        let name = self.tree.file_name().unwrap_or_default().to_string_lossy();
+        for packed in [name.to_string(), format!("{name}-debug")] {
+            let file = self.to.join(format!("{packed}.tar.gz"));
+            sh::step(tarball(&self.staged, &packed, &file, self.about))?;
+        }
+        if self.system.library == Library::Glibc {
+            deb::build(self)?;
+            rpm::build(self)?;
+            wheel::build(self)?;
+            image::build(self)?;
+        }
+        if self.system.is_native() {
+            let bill = format!("ferroce-{}.cdx.json", self.about.version);
+            copy(&self.tree.join(tree::BILL), &self.to.join(bill))?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Where the artefacts are.

@@ -4,20 +4,19 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{About, linked, read};
+use super::{Part, linked, read};
 use crate::sh;
-use crate::workspace::Workspace;
 
 /// The document.
-pub(super) fn document(workspace: &Workspace, about: &About) -> Result<String, String> {
-    let sums = checksums(&read(&workspace.root.join("Cargo.lock"))?);
-    let libraries = linked::libraries(workspace)?;
+pub(super) fn document(part: &Part<'_>) -> Result<String, String> {
+    let sums = checksums(&read(&part.workspace.root.join("Cargo.lock"))?);
+    let libraries = linked::libraries(part.workspace, part.system)?;
     let components: Vec<_> = libraries
         .iter()
         .map(|package| component(package, &sums))
         .collect();
     let refs: Vec<_> = components.iter().map(|c| c["bom-ref"].clone()).collect();
-    let time = format!("-d@{}", about.time);
+    let time = format!("-d@{}", part.about.time);
     let time = sh::output("date", &["-u", "+%Y-%m-%dT%H:%M:%SZ", &time])?;
     let document = json!({
         "bomFormat": "CycloneDX",
@@ -29,7 +28,7 @@ pub(super) fn document(workspace: &Workspace, about: &About) -> Result<String, S
                 "type": "application",
                 "bom-ref": "ferroce",
                 "name": "ferroce",
-                "version": about.version,
+                "version": part.about.version,
                 "licenses": [{"expression": "MIT OR Apache-2.0"}],
             },
         },

@@ -5,9 +5,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{About, at, copy, licences, sbom, write};
+use super::system::{SYSTEMS, System};
+use super::{Part, at, copy, licences, sbom, write};
 use crate::sh;
-use crate::workspace::Workspace;
 
 /// The command.
 pub(super) const COMMAND: &str = "bin/ferroce";
@@ -33,18 +33,14 @@ const BUILT: [(&str, &str); 3] = [
 
 /// Makes the tree `TREE`, and `TREE-debug` with the debug symbols beside it, which
 /// debuggers find when both are unpacked in one place. What was built, stripped.
-pub(super) fn stage(
-    workspace: &Workspace,
-    about: &About,
-    built: &Path,
-    tree: &Path,
-) -> Result<Vec<PathBuf>, String> {
+pub(super) fn stage(part: &Part<'_>, built: &Path) -> Result<Vec<PathBuf>, String> {
+    let tree = &part.tree;
     let debug = PathBuf::from(format!("{}-debug", tree.display()));
     let mut files = Vec::new();
     for (source, place) in BUILT {
         let file = tree.join(place);
         copy(&built.join(source), &file)?;
-        strip(&file, &debug.join(place))?;
+        strip(part.system, &file, &debug.join(place))?;
         let mode = if place == COMMAND { 0o755 } else { 0o644 };
         fs::set_permissions(&file, Permissions::from_mode(mode)).map_err(|e| at(&file, &e))?;
         files.push(file);
@@ -52,23 +48,32 @@ pub(super) fn stage(
     // One file serves both libraries, and the loader sees that it is one.
     let second = tree.join(LIBRARIES).join("librdmacm.so.1");
     symlink("libibverbs.so.1", &second).map_err(|e| at(&second, &e))?;
-    let mut manual = Command::new(built.join("ferroce"));
-    manual.arg("manual").arg(tree.join("share"));
-    sh::step(manual)?;
+    sh::step(manual(part, &tree.join("share")))?;
     let documents = tree.join("share/doc/ferroce");
     for document in DOCUMENTS {
-        copy(&workspace.root.join(document), &documents.join(document))?;
+        copy(
+            &part.workspace.root.join(document),
+            &documents.join(document),
+        )?;
     }
     write(
         &documents.join("THIRD-PARTY"),
-        licences::of_libraries(workspace)?,
+        licences::of_libraries(part)?,
     )?;
-    write(&tree.join(BILL), sbom::document(workspace, about)?)?;
+    write(&tree.join(BILL), sbom::document(part)?)?;
     Ok(files)
 }
 
+/// Writes the manual by the command that runs on this machine: it is that of all.
+fn manual(part: &Part<'_>, to: &Path) -> Command {
+    let native = part.workspace.target.join(SYSTEMS[0].triple());
+    let mut manual = Command::new(native.join("release/ferroce"));
+    manual.arg("manual").arg(to);
+    manual
+}
+
 /// Takes the debug symbols out of a file, into `.debug` beside the same place of another tree.
-fn strip(file: &Path, place: &Path) -> Result<(), String> {
+fn strip(system: System, file: &Path, place: &Path) -> Result<(), String> {
     let name = place.file_name().unwrap_or_default().to_string_lossy();
     let debug = place.with_file_name(format!(".debug/{name}.debug"));
     write(&debug, "")?;
@@ -79,7 +84,7 @@ fn strip(file: &Path, place: &Path) -> Result<(), String> {
         &["strip", "--strip-unneeded", &file],
         &["objcopy", &link, &file],
     ] {
-        sh::output(words[0], &words[1..])?;
+        sh::output(&system.tool(words[0]), &words[1..])?;
     }
     Ok(())
 }

@@ -4,19 +4,13 @@ use std::path::Path;
 use std::process::Command;
 
 use super::tree::{BILL, COMMAND, LIBRARIES};
-use super::{About, copy, glibc, read, write};
+use super::{Part, copy, glibc, read, write};
 use crate::sh;
-use crate::workspace::Workspace;
 
 /// Makes the wheel of the staged tree.
-pub(super) fn build(
-    workspace: &Workspace,
-    about: &About,
-    staged: &Path,
-    tree: &Path,
-    to: &Path,
-) -> Result<(), String> {
-    let root = staged.join("wheel");
+pub(super) fn build(part: &Part<'_>) -> Result<(), String> {
+    let (workspace, about, tree) = (part.workspace, part.about, &part.tree);
+    let root = part.staged.join("wheel");
     let (package, packaging) = (
         root.join("ferroce"),
         workspace.root.join("packaging/python"),
@@ -29,12 +23,12 @@ pub(super) fn build(
     for name in ["libibverbs.so.1", "libferroce-sysfs.so"] {
         copy(&tree.join(LIBRARIES).join(name), &libraries.join(name))?;
     }
-    second_library(staged, &libraries)?;
+    second_library(part, &libraries)?;
     let info = root.join(format!("ferroce-{}.dist-info", about.version));
     let metadata = about.fill(&read(&packaging.join("METADATA"))?, &[]);
     let readme = read(&workspace.root.join("README.md"))?;
     write(&info.join("METADATA"), metadata + &readme)?;
-    let platform = glibc::OLDEST.manylinux();
+    let platform = glibc::OLDEST.manylinux(part.system);
     let wheel = about.fill(&read(&packaging.join("WHEEL"))?, &[("platform", &platform)]);
     write(&info.join("WHEEL"), wheel)?;
     let entry = "[console_scripts]\nferroce = ferroce.__main__:main\n";
@@ -47,7 +41,7 @@ pub(super) fn build(
     let mut pack = Command::new("/usr/bin/python3");
     pack.env("SOURCE_DATE_EPOCH", &about.time);
     pack.args(["-m", "wheel", "pack"]).arg(&root);
-    pack.arg("--dest-dir").arg(to);
+    pack.arg("--dest-dir").arg(part.to);
     sh::step(pack)
 }
 
@@ -55,12 +49,15 @@ pub(super) fn build(
 /// `libibverbs.so.1`, where the loader finds the symbols.
 ///
 /// A wheel holds no links, and two copies of one file would be two devices to the loader.
-fn second_library(staged: &Path, libraries: &Path) -> Result<(), String> {
+fn second_library(part: &Part<'_>, libraries: &Path) -> Result<(), String> {
     let first = libraries.join("libibverbs.so.1");
-    let about = sh::output("objdump", &["-p", &first.to_string_lossy()])?;
-    let script = staged.join("librdmacm.map");
+    let about = sh::output(
+        &part.system.tool("objdump"),
+        &["-p", &first.to_string_lossy()],
+    )?;
+    let script = part.staged.join("librdmacm.map");
     write(&script, version_script(&about))?;
-    let mut link = Command::new("cc");
+    let mut link = Command::new(part.system.tool("gcc"));
     link.args(["-shared", "-nostdlib", "-Wl,-soname,librdmacm.so.1"]);
     link.arg(format!("-Wl,--version-script={}", script.display()));
     link.args(["-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed"]);

@@ -14,9 +14,12 @@ mkdir -m 1777 "$root/dev/shm"
 ln -s /proc/self/fd "$root/dev/fd"
 in_root() {
 	chroot --userspec="$1" "$root" env -i HOME=/home/stranger LC_ALL=C.UTF-8 \
-		PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive sh -eu "$2"
+		PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive sh -eu "$2"
 }
 in_root stranger:stranger /srv/before
 cut -d ' ' -f 1 /proc/uptime > "$root/srv/begun"
-in_root "$(cat "$root/srv/installer")" /srv/install
+case $(cat "$root/srv/installer") in
+outside) cd "$root/srv" && root=$root sh -eu install ;;
+*) in_root "$(cat "$root/srv/installer")" /srv/install ;;
+esac
 in_root stranger:stranger /srv/use

@@ -1,4 +1,4 @@
-# Programs of Debian, in pairs, on an installed Ferroce.
+# RDMA programs, in pairs, on an installed Ferroce.
 cd "$HOME"
 
 # pair SERVER CLIENT: both end with 0. The client is tried until the server listens.
@@ -20,7 +20,8 @@ pair() {
 
 pair 'rping -s -a 127.0.0.1 -C 100 -V' 'rping -c -a 127.0.0.1 -C 100 -V'
 echo "$(cat /srv/begun) $(cut -d ' ' -f 1 /proc/uptime)" |
-	awk '{ printf "time from the install command to the end of rping: %.1f s\n", $2 - $1 }'
+	awk '{ printf "%.1f\n", $2 - $1 }' > seconds
+pair 'ibv_rc_pingpong -g 0' 'ibv_rc_pingpong -g 0 127.0.0.1'
 pair 'ib_write_bw -n 1000' 'ib_write_bw -n 1000 127.0.0.1'
 pair 'ib_send_lat -n 1000' 'ib_send_lat -n 1000 127.0.0.1'
 ferroce run -- ibv_devices | grep ferroce_lo
