@@ -1,12 +1,12 @@
 //! What threads do as long as experience says that it pays: the device thread and a leader look on
-//! for a little before they sleep, and the device thread leaves the work to a program that polls now
-//! and then.
+//! for a little before they sleep, and the device thread leaves the work to a program that polls
+//! now and then.
 //!
 //! What comes while it looks costs its peer no wake-up and the thread no sleep, which are most of
 //! the time of a short exchange. But a thread that looks on keeps a processor: if a program on the
-//! same one has to answer first, nothing can come, and the program loses that time. So a
-//! thread goes by experience: after looks that brought nothing it leaves out more and more chances,
-//! and comes back to them now and then.
+//! same one has to answer first, nothing can come, and the program loses that time. So a thread
+//! goes by experience: after looks that brought nothing it leaves out more and more chances, and
+//! comes back to them now and then.
 
 use std::time::Duration;
 
