@@ -5,9 +5,10 @@
  * same length, and WRITEs with immediate data, which the server compares. Addresses and lengths are odd on purpose, and what is sent
  * is gathered from three pieces. At the end come the atomics. Nothing runs into a receiver that is not ready.
  *
- * usage: operations server [PORT [LONGEST]]
- *        operations client ADDRESS PORT [LONGEST]
- * LONGEST bounds the lengths; both must be given the same.
+ * usage: operations server [PORT [LONGEST [plain]]]
+ *        operations client ADDRESS PORT [LONGEST [plain]]
+ * LONGEST bounds the lengths; both must be given the same. With `plain` the peer has neither immediate data nor atomics, as the kernel's
+ * siw: messages have none, and posting what needs them is refused.
  */
 #include "common.h"
 
@@ -26,6 +27,7 @@ enum { SEED_CLIENT = 11, SEED_SERVER = 12, SEED_WRITE = 100, SEED_SEND = 200, SE
 static const uint32_t lengths[] = { 0, 1, 7, 1023, 1024, 1025, 3072, 4095, 4096, 4097, 12288, 65537, MAX_LENGTH };
 enum { LENGTHS = sizeof lengths / sizeof *lengths };
 static uint32_t count = LENGTHS;
+static bool is_plain;
 
 /* Posts a request for `length` bytes at `from`, in up to three pieces. `imm` is for operations that have it. */
 static void request(struct side *side, enum ibv_wr_opcode opcode, size_t from, uint32_t length, size_t target, uint32_t imm)
@@ -39,13 +41,23 @@ static void request(struct side *side, enum ibv_wr_opcode opcode, size_t from, u
 	};
 	struct ibv_send_wr wr = { .wr_id = imm, .sg_list = pieces, .num_sge = 3, .opcode = opcode, .imm_data = htonl(imm) }, *bad;
 
-	if (piece == 0) {
+	/* siw READs into one piece (max_sge_rd) and ignores others. */
+	if (is_plain && opcode == IBV_WR_RDMA_READ) {
+		pieces[0].length = length;
+		wr.num_sge = length != 0;
+	} else if (piece == 0) {
 		wr.sg_list = &pieces[2];
 		wr.num_sge = length != 0;
 	}
 	wr.wr.rdma.remote_addr = side->peer.addr + target;
 	wr.wr.rdma.rkey = side->peer.rkey;
 	MUST(ibv_post_send(side->id->qp, &wr, &bad));
+}
+
+/* The next message, with its number as immediate data where there is such. */
+static void send_message(struct side *side, uint32_t index)
+{
+	request(side, is_plain ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM, SOURCE + index, lengths[index], 0, index);
 }
 
 /* The next completion, which must be of this opcode. */
@@ -62,6 +74,8 @@ static struct ibv_wc completed(struct side *side, enum ibv_wc_opcode opcode)
 /* Whether a message is the one with this number. */
 static void is_message(const struct ibv_wc *wc, uint32_t index)
 {
+	if (is_plain && wc->byte_len == lengths[index] && !(wc->wc_flags & IBV_WC_WITH_IMM))
+		return;
 	if (wc->byte_len != lengths[index] || !(wc->wc_flags & IBV_WC_WITH_IMM) || ntohl(wc->imm_data) != index)
 		die("message %u of %u bytes: %u bytes, flags %#x, immediate %u", index, lengths[index], wc->byte_len, wc->wc_flags,
 		    ntohl(wc->imm_data));
@@ -97,7 +111,7 @@ static void write_and_read(struct side *side, uint32_t index)
 static void send_and_receive(struct side *side, uint32_t index)
 {
 	fill(side, SOURCE + index, index, SEED_SEND);
-	request(side, IBV_WR_SEND_WITH_IMM, SOURCE + index, lengths[index], 0, index);
+	send_message(side, index);
 	for (int i = 0; i < 2; i++) {
 		struct ibv_wc wc = next_completion(side->cq);
 
@@ -142,20 +156,42 @@ static void atomics(struct side *side)
 	EXPECT(memcmp(side->buffer + RESULT, &other, sizeof other) == 0);
 }
 
+/* What a plain peer cannot do is refused when it is posted. siw's library says so with a negative number. */
+static void refused(struct side *side)
+{
+	static const enum ibv_wr_opcode opcodes[] = {
+		IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP,
+	};
+
+	for (size_t i = 0; i < sizeof opcodes / sizeof *opcodes; i++) {
+		struct ibv_sge sge = { (uintptr_t)side->buffer, sizeof(uint64_t), side->mr->lkey };
+		struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = opcodes[i] }, *bad = NULL;
+		int result = ibv_post_send(side->id->qp, &wr, &bad);
+
+		if (abs(result) != EINVAL || bad != &wr)
+			die("posting opcode %d gave %d", opcodes[i], result);
+	}
+}
+
 static void client(const char *address, const char *port)
 {
 	struct side side = { 0 };
 
 	find(&side, address, port, LENGTHS, MAX_LENGTH);
 	enter(&side, patient);
+	if (is_plain)
+		refused(&side);
 	for (uint32_t index = 0; index < count; index++) {
 		write_and_read(&side, index);
 		send_and_receive(&side, index);
+		if (is_plain)
+			continue;
 		fill(&side, SOURCE + index, index, SEED_IMM);
 		request(&side, IBV_WR_RDMA_WRITE_WITH_IMM, SOURCE + index, lengths[index], NOTICE + index, index);
 		completed(&side, IBV_WC_RDMA_WRITE);
 	}
-	atomics(&side);
+	if (!is_plain)
+		atomics(&side);
 	part(&side);
 	rdma_destroy_event_channel(side.channel);
 }
@@ -166,7 +202,8 @@ static void client(const char *address, const char *port)
  */
 static void answer(struct side *side, uint32_t index, struct ibv_wc *early)
 {
-	bool answered = false, noticed = false;
+	/* A plain client WRITEs without a notice. */
+	bool answered = false, noticed = is_plain;
 	struct ibv_wc wc = *early;
 
 	if (early->opcode != IBV_WC_RECV)
@@ -175,7 +212,7 @@ static void answer(struct side *side, uint32_t index, struct ibv_wc *early)
 	is_message(&wc, index);
 	check(side, 0, index, SEED_SEND);
 	fill(side, SOURCE + index, index, SEED_ANSWER);
-	request(side, IBV_WR_SEND_WITH_IMM, SOURCE + index, lengths[index], 0, index);
+	send_message(side, index);
 	while (!answered || !noticed) {
 		wc = next_completion(side->cq);
 		succeeded(&wc);
@@ -199,6 +236,8 @@ static void server(const char *port)
 
 	open_server(&side, port);
 	serve(&side, 2 * LENGTHS, MAX_LENGTH);
+	if (is_plain)
+		refused(&side);
 	for (uint32_t index = 0; index < count; index++)
 		answer(&side, index, &early);
 	see_off(&side);
@@ -212,20 +251,25 @@ static void leave_out_longer_than(const char *longest)
 		count--;
 }
 
+static bool are_options(int argc, char **argv)
+{
+	leave_out_longer_than(argc > 0 ? argv[0] : NULL);
+	is_plain = argc == 2 && strcmp(argv[1], "plain") == 0;
+	return argc < 2 || is_plain;
+}
+
 int main(int argc, char **argv)
 {
 	deadline(TIME);
-	if (argc >= 2 && argc <= 4 && strcmp(argv[1], "server") == 0) {
-		leave_out_longer_than(argc == 4 ? argv[3] : NULL);
+	if (argc >= 2 && argc <= 5 && strcmp(argv[1], "server") == 0 && are_options(argc > 3 ? argc - 3 : 0, argv + 3)) {
 		server(argv[2]);
 		return 0;
 	}
-	if (argc >= 4 && argc <= 5 && strcmp(argv[1], "client") == 0) {
-		leave_out_longer_than(argv[4]);
+	if (argc >= 4 && argc <= 6 && strcmp(argv[1], "client") == 0 && are_options(argc - 4, argv + 4)) {
 		client(argv[2], argv[3]);
 		return 0;
 	}
-	fputs("usage: operations server [PORT [LONGEST]]\n"
-	      "       operations client ADDRESS PORT [LONGEST]\n", stderr);
+	fputs("usage: operations server [PORT [LONGEST [plain]]]\n"
+	      "       operations client ADDRESS PORT [LONGEST [plain]]\n", stderr);
 	return 2;
 }

@@ -42,7 +42,7 @@ its own. It has neither XRC nor, in 6.1, FLUSH and ATOMIC WRITE.
 /// What the list says of rxe's packets, by the packets of an rping over IPv6.
 pub(super) fn still_there(run: &Run) -> Outcome {
     let file = run.file("packets.pcapng");
-    let words = capture::words("br0", &file);
+    let words = capture::words("br0", &file, capture::ROCE);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let seen = capture::during(run.bare(&words)?, &file, || rping(run))?;
     let theirs = format!("ipv6.src == {}", Family::V6.theirs());

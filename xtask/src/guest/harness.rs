@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::driver::Driver;
 use super::pair::{Family, Outcome};
 use crate::system::Process;
 use crate::workspace::Workspace;
@@ -17,11 +18,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 /// How often it is seen whether a condition inside the guest holds.
 const GLANCE: Duration = Duration::from_millis(10);
 /// Our test programs that it runs too; they are built against the libraries that it has.
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 7] = [
     "client-server",
     "epoll",
     "failures",
     "file-transfer",
+    "iwarp-ends",
     "operations",
     "read-write",
 ];
@@ -29,6 +31,7 @@ const PROGRAMS: [&str; 6] = [
 /// A running guest. It is powered off when this is dropped.
 pub(super) struct Guest {
     script: PathBuf,
+    driver: Driver,
     namespace: String,
     ferroce: String,
     bin: PathBuf,
@@ -43,6 +46,7 @@ impl Guest {
     pub(super) fn start(
         workspace: &Workspace,
         bin: &Path,
+        driver: Driver,
         mtu: u32,
         logs: PathBuf,
     ) -> Result<Self, String> {
@@ -50,6 +54,7 @@ impl Guest {
         cleanup::add_namespace(&namespace);
         let mut guest = Self {
             script: workspace.root.join("tests/guest/guest"),
+            driver,
             namespace,
             ferroce: bin.join("ferroce").to_string_lossy().into_owned(),
             bin: bin.to_owned(),
@@ -61,7 +66,8 @@ impl Guest {
         let mtu = mtu.to_string();
         run.script("build", &["build"])?.succeed()?;
         // One virtual processor: on two real ones the programs here need the other.
-        run.script("start", &["start", "--smp", "1", "--mtu", &mtu])?
+        let options = ["--smp", "1", "--mtu", &mtu, "--driver", driver.name()];
+        run.script("start", &[&["start"], &options[..]].concat())?
             .succeed()?;
         let mut share = run.script("share", &["share"])?;
         share.succeed()?;
@@ -74,6 +80,21 @@ impl Guest {
                 .map_err(|e| format!("{}: {e}", target.display()))?;
         }
         Ok(guest)
+    }
+
+    /// The driver that it has.
+    pub(super) const fn driver(&self) -> Driver {
+        self.driver
+    }
+
+    /// Gives it another driver, if it has another one.
+    pub(super) fn change_driver(&mut self, driver: Driver) -> Result<(), String> {
+        if self.driver != driver {
+            let run = Run::new(self, self.logs.clone(), STOP_LIMIT)?;
+            run.there(&["driver", driver.name()])?.succeed()?;
+            self.driver = driver;
+        }
+        Ok(())
     }
 
     /// A folder of this machine that it sees as `/share`.
@@ -143,7 +164,8 @@ impl<'a> Run<'a> {
         let mut command = self.inside();
         let user = ["--reuid", "20001", "--regid", "20001", "--clear-groups"];
         command.arg("setpriv").args(user);
-        let line = [&*self.guest.ferroce, "run", "--", "stdbuf", "-oL"];
+        let wire = self.guest.driver.wire();
+        let line = [&*self.guest.ferroce, "run", wire, "--", "stdbuf", "-oL"];
         command.args(line).args(words).current_dir("/");
         if std::env::var_os("FERROCE_LOG").is_none() {
             // Beside what the program prints: a failure with a foreign peer is hard enough to
@@ -164,7 +186,9 @@ impl<'a> Run<'a> {
     /// Starts a program in the guest.
     pub(super) fn there(&self, words: &[&str]) -> Result<Process, String> {
         let limit = self.deadline.saturating_duration_since(Instant::now());
-        let line = format!("timeout {} {}", limit.as_secs().max(1), words.join(" "));
+        let limit = limit.as_secs().max(1);
+        // siw counts what root locks, too.
+        let line = format!("ulimit -l unlimited; timeout {limit} {}", words.join(" "));
         self.script(words[0], &["exec", &line])
     }
 

@@ -1,12 +1,13 @@
-//! Guest tests: Linux's own software RDMA driver as the peer.
+//! Guest tests: Linux's own software RDMA drivers as the peer.
 //!
-//! `tests/guest` boots a small virtual machine with the kernel's `rdma_rxe` and Debian's programs.
-//! Its network interface ends in a network namespace of this machine, where the same programs run
-//! on Ferroce. Nobody wrote the one for the other. The [`table`] has what is run; what came out
-//! becomes `docs/interop-rxe.md`.
+//! `tests/guest` boots a small virtual machine with the kernel's `rdma_rxe` and `siw`, and Debian's
+//! programs. Its network interface ends in a network namespace of this machine, where the same
+//! programs run on Ferroce. Nobody wrote the one for the other. The [`table`] has what is run; what
+//! came out becomes `docs/interop-rxe.md` and `docs/interop-siw.md`.
 
 mod deviations;
 mod document;
+mod driver;
 mod harness;
 mod interface;
 mod own;
@@ -14,19 +15,20 @@ mod pair;
 mod parallel;
 mod pyverbs;
 mod rows;
+mod siw;
 mod table;
 
 use std::time::Instant;
 
 use crate::cleanup;
-use crate::document::Mode;
+use crate::document::{Document, Mode};
 use crate::system::{artefacts, pyverbs as suite};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
 use document::Record;
+use driver::Driver;
 use harness::Guest;
-use pair::Server;
 use parallel::Job;
 use rows::Way;
 
@@ -43,28 +45,38 @@ pub(crate) fn run(
     cleanup::left_over();
     let bin = artefacts(workspace)?;
     let logs = workspace.target.join("guest-logs");
-    let rows = table::all();
-    let record = Record::default();
+    let matrices = Driver::ALL.map(Matrix::new);
     let (begun, mut count) = (Instant::now(), 0);
     for mtu in MTUS {
-        let mut jobs = jobs(&rows, mtu, &record);
-        if mtu == MTUS[0] {
-            jobs.push(interface::job(workspace));
+        let mut running: Option<Guest> = None;
+        for matrix in &matrices {
+            let jobs = matrix.jobs(workspace, mtu, filter);
+            if jobs.is_empty() {
+                continue;
+            }
+            count += jobs.len();
+            let driver = matrix.driver;
+            let guest = match running.take() {
+                Some(mut guest) => {
+                    guest.change_driver(driver)?;
+                    running.insert(guest)
+                }
+                None => {
+                    let logs = logs.join(format!("mtu{mtu}"));
+                    running.insert(Guest::start(workspace, &bin, driver, mtu, logs)?)
+                }
+            };
+            parallel::run(guest, &jobs, &logs, tally);
         }
-        jobs.retain(|job| job.name.contains(filter));
-        if jobs.is_empty() {
-            continue;
-        }
-        count += jobs.len();
-        let guest = Guest::start(workspace, &bin, mtu, logs.join(format!("mtu{mtu}")))?;
-        parallel::run(&guest, &jobs, &logs, tally);
     }
     if count == 0 {
         return Err(format!("no guest test has {filter:?} in its name"));
     }
     let seconds = begun.elapsed().as_secs();
     println!("# guest: {count} tests, {seconds}s with the starts of the guest");
-    document::made_of(&rows, &record).settle(workspace, mode, tally)
+    matrices
+        .iter()
+        .try_for_each(|matrix| matrix.document().settle(workspace, mode, tally))
 }
 
 /// Runs rdma-core's suite on the kernel's driver.
@@ -77,7 +89,13 @@ pub(crate) fn run_suite(
     let bin = artefacts(workspace)?;
     let logs = workspace.target.join("guest-logs");
     let record = suite::Record::default();
-    let guest = Guest::start(workspace, &bin, MTUS[0], logs.join(pyverbs::NAME))?;
+    let guest = Guest::start(
+        workspace,
+        &bin,
+        Driver::Rxe,
+        MTUS[0],
+        logs.join(pyverbs::NAME),
+    )?;
     parallel::run(&guest, &[pyverbs::job(&record)], &logs, tally);
     // A check of the numbers alone is none of the day.
     let taken = match mode {
@@ -87,32 +105,78 @@ pub(crate) fn run_suite(
     suite::document(&record, taken)?.settle(workspace, mode, tally)
 }
 
-/// The tests of all rows on a link of this MTU.
-fn jobs<'a>(rows: &'a [rows::Row], mtu: u32, record: &'a Record) -> Vec<Job<'a>> {
-    let mut all = Vec::new();
-    for (index, row) in rows.iter().enumerate() {
-        for server in [Server::Here, Server::There] {
-            let way = Way { server, mtu };
-            if !row.has(way) {
-                continue;
-            }
-            all.push(Job {
-                name: format!("guest.mtu{mtu}.{}", row.name(server)),
-                waits: row.section.waits,
-                limit: parallel::LIMIT,
-                body: Box::new(move |run| {
-                    let outcome = row.run(run, way);
-                    record.keep(index, way, outcome.is_ok());
-                    outcome
-                }),
-            });
+/// The rows of a driver, and what they gave.
+struct Matrix {
+    driver: Driver,
+    rows: Vec<rows::Row>,
+    record: Record,
+}
+
+impl Matrix {
+    fn new(driver: Driver) -> Self {
+        Self {
+            driver,
+            rows: table::all(driver),
+            record: Record::default(),
         }
     }
-    all.push(Job {
-        name: format!("guest.mtu{mtu}.deviations"),
-        waits: false,
-        limit: parallel::LIMIT,
-        body: Box::new(deviations::still_there),
-    });
-    all
+
+    /// The tests on a link of this MTU whose names contain `filter`. Those that are not daily are
+    /// run by name only.
+    fn jobs<'a>(&'a self, workspace: &'a Workspace, mtu: u32, filter: &str) -> Vec<Job<'a>> {
+        let mut all = self.row_jobs(mtu, filter.is_empty());
+        let prefix = self.driver.prefix(mtu);
+        let mut add = |name: &str, body: fn(&harness::Run) -> pair::Outcome| {
+            all.push(Job {
+                name: format!("{prefix}.{name}"),
+                waits: false,
+                limit: parallel::LIMIT,
+                body: Box::new(body),
+            });
+        };
+        match self.driver {
+            Driver::Rxe => add("deviations", deviations::still_there),
+            Driver::Siw if mtu == MTUS[0] => add("frames", siw::frames),
+            Driver::Siw => {}
+        }
+        if self.driver == Driver::Rxe && mtu == MTUS[0] {
+            all.push(interface::job(workspace));
+        }
+        all.retain(|job| job.name.contains(filter));
+        all
+    }
+
+    fn row_jobs(&self, mtu: u32, is_daily: bool) -> Vec<Job<'_>> {
+        let mut all = Vec::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            for (way, _) in self.driver.columns() {
+                if way.mtu != mtu || !row.has(way) || is_daily && !self.is_daily(row, way) {
+                    continue;
+                }
+                all.push(Job {
+                    name: format!("{}.{}", self.driver.prefix(mtu), row.name(way.server)),
+                    waits: row.section.waits,
+                    limit: parallel::LIMIT,
+                    body: Box::new(move |run| {
+                        let outcome = row.run(run, way);
+                        self.record.keep(index, way, outcome.is_ok());
+                        outcome
+                    }),
+                });
+            }
+        }
+        all
+    }
+
+    /// Whether a cell of the table is filled by a run of all tests.
+    fn is_daily(&self, row: &rows::Row, way: Way) -> bool {
+        match self.driver {
+            Driver::Rxe => true,
+            Driver::Siw => row.daily.contains(&way.server) && way.mtu == MTUS[0],
+        }
+    }
+
+    fn document(&self) -> Document {
+        document::made_of(self.driver, &self.rows, &self.record)
+    }
 }

@@ -15,12 +15,12 @@ fn works(run: &Run, way: Way) -> Outcome {
     };
     let (here, there) = match server {
         Server::Here => (words("-s"), words("-c")),
-        Server::There => (words("-c"), words("-s")),
+        Server::There | Server::Alone => (words("-c"), words("-s")),
     };
     let (mut here, mut there) = super::pair::start(run, server, &here, &there, Ready::Cm(7176))?;
     match server {
         Server::Here => there.succeed().and_then(|()| here.succeed()),
-        Server::There => here.succeed().and_then(|()| there.succeed()),
+        Server::There | Server::Alone => here.succeed().and_then(|()| there.succeed()),
     }
 }
 
@@ -39,12 +39,26 @@ pub(super) fn killed_there(run: &Run, row: &Row, way: Way) -> Outcome {
     works(run, way)
 }
 
-/// The target of the guest's WRITEs dies; nobody tells the guest, whose work fails.
+/// The target of the guest's WRITEs dies: the guest's work fails. Over RoCEv2 nobody tells it; over
+/// TCP this machine's kernel does.
 pub(super) fn killed_here(run: &Run, row: &Row, way: Way) -> Outcome {
     let (mut here, mut there) = row.start(run, way, Ready::Tcp(18526))?;
     here.says("#bytes")?;
     here.signal(Signal::SIGKILL)?;
     there.refuse()?;
+    works(run, way)
+}
+
+/// Our program dies in mid-transfer: the guest's learns that the connection has ended.
+pub(super) fn killed_rping_here(run: &Run, row: &Row, way: Way) -> Outcome {
+    let (mut here, mut there) = row.start(run, way, Ready::Cm(7176))?;
+    here.until("pinged 10 times", |p| {
+        p.output().matches("ping data").count() > 10
+    })?;
+    here.signal(Signal::SIGKILL)?;
+    there.says("DISCONNECT EVENT")?;
+    // A server takes that for a normal end, a client does not.
+    there.end()?;
     works(run, way)
 }
 

@@ -13,6 +13,8 @@ pub(super) enum Server {
     Here,
     /// The kernel's.
     There,
+    /// The kernel's, and the client is too: what is to be expected of the kernel's driver.
+    Alone,
 }
 
 impl Server {
@@ -21,6 +23,7 @@ impl Server {
         match self {
             Self::Here => "server-here",
             Self::There => "server-there",
+            Self::Alone => "alone",
         }
     }
 
@@ -29,6 +32,7 @@ impl Server {
         match self {
             Self::Here => Self::There,
             Self::There => Self::Here,
+            Self::Alone => Self::Alone,
         }
     }
 }
@@ -69,7 +73,7 @@ impl Family {
     pub(super) fn of(self, server: Server) -> &'static str {
         match server {
             Server::Here => self.ours(),
-            Server::There => self.theirs(),
+            Server::There | Server::Alone => self.theirs(),
         }
     }
 
@@ -95,9 +99,10 @@ pub(super) enum Ready {
 
 impl Ready {
     /// Waits for it.
-    fn wait_here(self, server: &mut Process) -> Outcome {
+    fn wait_here(self, run: &Run, server: &mut Process) -> Outcome {
         match self {
             Self::Tcp(port) => server.listens_on_tcp(port),
+            Self::Cm(port) if run.guest.driver().listens_by_tcp() => server.listens_on_tcp(port),
             Self::Cm(port) => server.listens_on_cm(port),
             Self::Joined(_) => server.says("receiving data transfers"),
         }
@@ -117,7 +122,7 @@ impl Ready {
 }
 
 /// Starts the server where it belongs, waits until it can be called, and starts the client: what is
-/// here, what is there.
+/// here (or the client in the guest), what is there.
 pub(super) fn start(
     run: &Run,
     server: Server,
@@ -128,13 +133,18 @@ pub(super) fn start(
     match server {
         Server::Here => {
             let mut here = run.here(here)?;
-            ready.wait_here(&mut here)?;
+            ready.wait_here(run, &mut here)?;
             Ok((here, run.there(there)?))
         }
         Server::There => {
             let mut there = run.there(there)?;
             ready.wait_there(run, &mut there)?;
             Ok((run.here(here)?, there))
+        }
+        Server::Alone => {
+            let mut there = run.there(there)?;
+            ready.wait_there(run, &mut there)?;
+            Ok((run.there(here)?, there))
         }
     }
 }

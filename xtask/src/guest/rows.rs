@@ -29,6 +29,9 @@ pub(super) struct Row {
     pub(super) servers: &'static [Server],
     pub(super) mtus: &'static [u32],
     pub(super) body: Body,
+    /// The servers with which `cargo xtask guest` and `test` run it at the smaller MTU; with others
+    /// it is run by name. Rows of rxe are run with all.
+    pub(super) daily: &'static [Server],
     /// What the document says when it did what was due.
     pub(super) passed: &'static str,
 }
@@ -41,8 +44,11 @@ pub(super) enum Body {
     /// As before, with a server that goes on for ever.
     Lasting(Ready, Check),
     /// Something of its own.
-    Own(fn(&Run, &Row, Way) -> Outcome),
+    Own(Own),
 }
+
+/// A row that does more than run two programs to their ends.
+pub(super) type Own = fn(&Run, &Row, Way) -> Outcome;
 
 /// A column of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,7 +87,7 @@ impl Row {
         let (mut here, mut there) = self.start(run, way, ready)?;
         let (serving, calling) = match way.server {
             Server::Here => (&mut here, &mut there),
-            Server::There => (&mut there, &mut here),
+            Server::There | Server::Alone => (&mut there, &mut here),
         };
         calling.succeed()?;
         if !lasting {
@@ -112,9 +118,10 @@ impl Row {
     pub(super) fn words(&self, run: &Run, way: Way) -> [Vec<String>; 2] {
         let (ours, theirs) = match way.server {
             Server::Here => (&self.server, &self.client),
-            Server::There => (&self.client, &self.server),
+            Server::There | Server::Alone => (&self.client, &self.server),
         };
-        [(ours, true), (theirs, false)].map(|(line, is_ours)| {
+        let is_ours = way.server != Server::Alone;
+        [(ours, is_ours), (theirs, false)].map(|(line, is_ours)| {
             let words = line.split(' ');
             words
                 .map(|word| self.filled_in(run, way, is_ours, word))

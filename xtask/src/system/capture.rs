@@ -8,20 +8,13 @@ use nix::sys::signal::Signal;
 use super::{Outcome, Process};
 use crate::sh;
 
-/// tshark's command line for all packets of RoCEv2 at an interface.
-pub(crate) fn words(interface: &str, file: &Path) -> [String; 8] {
+/// What is on a cable of RoCEv2, for [`words`].
+pub(crate) const ROCE: &str = "udp port 4791";
+
+/// tshark's command line for all packets at an interface that its filter lets through.
+pub(crate) fn words(interface: &str, file: &Path, filter: &str) -> [String; 8] {
     let file = file.to_string_lossy();
-    [
-        "tshark",
-        "-n",
-        "-i",
-        interface,
-        "-f",
-        "udp port 4791",
-        "-w",
-        &file,
-    ]
-    .map(str::to_owned)
+    ["tshark", "-n", "-i", interface, "-f", filter, "-w", &file].map(str::to_owned)
 }
 
 /// What the started tshark sees while something happens.

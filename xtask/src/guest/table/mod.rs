@@ -1,10 +1,12 @@
 //! All rows of the matrix.
 
 mod managed;
+mod siw;
 mod transports;
 mod trouble;
 
 use super::MTUS;
+use super::driver::Driver;
 use super::pair::{Family, Server};
 use super::rows::{Body, Row, Section};
 use crate::system::{Check, Iterations, Sizes};
@@ -25,27 +27,49 @@ const V4: &[Family] = &[Family::V4];
 /// by their status.
 const STATUS: Check = Check::Says("", "");
 
-/// All rows, section by section.
-pub(super) fn all() -> Vec<Row> {
-    let mut all = Table::default();
-    managed::managed(&mut all);
-    managed::groups(&mut all);
-    transports::ping_pongs(&mut all);
-    transports::perftest(&mut all);
-    transports::bytes(&mut all);
-    trouble::loss(&mut all);
-    trouble::ends(&mut all);
-    all.rows
+/// All rows of a driver, section by section.
+pub(super) fn all(driver: Driver) -> Vec<Row> {
+    match driver {
+        Driver::Rxe => {
+            let mut all = Table::new(BOTH);
+            rxe(&mut all);
+            all.rows
+        }
+        Driver::Siw => {
+            let mut all = Table::new(&[Server::Here, Server::There, Server::Alone]);
+            siw::siw(&mut all);
+            all.rows
+        }
+    }
 }
 
-#[derive(Default)]
+fn rxe(all: &mut Table) {
+    managed::managed(all);
+    managed::groups(all);
+    transports::ping_pongs(all);
+    transports::perftest(all);
+    transports::bytes(all);
+    trouble::loss(all);
+    trouble::ends(all);
+}
+
 struct Table {
     rows: Vec<Row>,
+    /// Of rows that do not have others.
+    servers: &'static [Server],
     /// Index of the first row of those that were added last.
     added: usize,
 }
 
 impl Table {
+    const fn new(servers: &'static [Server]) -> Self {
+        Self {
+            rows: Vec::new(),
+            servers,
+            added: 0,
+        }
+    }
+
     /// A row for each family.
     fn add(
         &mut self,
@@ -62,9 +86,10 @@ impl Table {
                 server: server.to_owned(),
                 client: client.to_owned(),
                 family,
-                servers: BOTH,
+                servers: self.servers,
                 mtus: &MTUS,
                 body,
+                daily: BOTH,
                 passed: "passes",
             });
         }
@@ -81,6 +106,18 @@ impl Table {
     fn short(&mut self) {
         for row in &mut self.rows[self.added..] {
             row.mtus = &MTUS[..1];
+        }
+    }
+
+    /// The rows added last are run by name only.
+    fn on_demand(&mut self) {
+        self.daily(&[]);
+    }
+
+    /// The rows added last are run by name only, but for these servers.
+    fn daily(&mut self, servers: &'static [Server]) {
+        for row in &mut self.rows[self.added..] {
+            row.daily = servers;
         }
     }
 

@@ -237,7 +237,7 @@ pub(super) fn capture(stage: &Stage, happens: impl FnOnce() -> Outcome) -> Resul
             .shell(side, "ip link set dev eth0 gso_max_segs 1")?;
     }
     let file = stage.file("packets.pcapng");
-    let words = capture::words("eth0", &file);
+    let words = capture::words("eth0", &file, capture::ROCE);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let tshark = stage.bare(Side::A, &words).user(User::Root).start()?;
     capture::during(tshark, &file, happens)
