@@ -114,6 +114,27 @@ fn another_make_gets_time_to_notice_what_it_has_sent_before_the_connection_is_cl
 }
 
 #[test]
+fn another_make_gets_time_to_read_the_reply_before_the_connection_is_closed() {
+    let wishes = Wishes {
+        mark: false,
+        ..Setup::WISHES
+    };
+    let mut pair = Pair::new(Setup {
+        a: wishes,
+        b: wishes,
+        ..Setup::default()
+    });
+    let agreed = pair.now;
+    let until = pair.b.qp.open_until().expect("a peer of another make");
+    assert!(until > agreed);
+    pair.b.with(agreed, |qp, cx| qp.disconnect(cx));
+    pair.step(agreed);
+    assert_eq!(pair.b.qp.teardown(), Teardown::Drain);
+    pair.until(|p| p.b.qp.teardown() == Teardown::Close);
+    assert!(pair.now >= until);
+}
+
+#[test]
 fn an_abort_ends_the_stream_behind_the_fpdu_that_has_begun() {
     // With CRCs the bytes of an FPDU are in the sender's buffer, without them in the program's.
     for (crc, teardown, peers) in [

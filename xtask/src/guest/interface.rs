@@ -58,13 +58,13 @@ pub(super) fn job(workspace: &Workspace) -> Job<'_> {
 
 fn tests(workspace: &Workspace, run: &Run) -> Outcome {
     for program in programs::named(workspace, "ferroce", &PROGRAMS)? {
-        let target = run.guest.share().join(program.name);
+        let target = run.guest.share().join(shared(&program.name));
         let [target, built] = [&target, &program.path].map(|path| path.to_string_lossy());
         sh::output("strip", &["-o", &target, &built])?;
     }
     let address = format!("FERROCE_TEST_ADDRESS={}", Family::V4.theirs());
     for name in PROGRAMS {
-        let program = format!("/share/{name}");
+        let program = format!("/share/{}", shared(name));
         let words = [
             "env",
             "FERROCE_TEST_PROVIDER=system",
@@ -81,4 +81,9 @@ fn tests(workspace: &Workspace, run: &Run) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Name of a test program in the guest's share, where a C program may have the same one.
+fn shared(name: &str) -> String {
+    format!("rust-{name}")
 }

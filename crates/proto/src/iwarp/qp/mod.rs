@@ -60,12 +60,14 @@ use transmit::Source;
 /// reply, in an emulated guest.
 pub const FIRST_FPDU_HOLD: Duration = Duration::from_millis(30);
 
-/// How long an end keeps a connection open after the last FPDU of another make.
+/// How long an end keeps a connection open after the last FPDU of another make, and at least after
+/// both have agreed.
 ///
 /// siw (Linux 6.1) fails the work request whose FPDU it has just sent if the peer's FIN comes
 /// before its call of TCP returns: LOC_QP_OP_ERR for a SEND that has arrived. A program that
 /// disconnects when it has the last message would cause that. FINs 0.4 ms behind the FPDU did, in
-/// an emulated guest.
+/// an emulated guest. A siw initiator that finds the FIN when it reads the reply tells its program
+/// that it was rejected (ECONNRESET), though the peer has accepted.
 pub const CLOSE_HOLD: Duration = Duration::from_millis(30);
 
 /// Most bytes that wait in this end for TCP to take them.
@@ -239,7 +241,7 @@ impl IwQp {
             outgoing: Outgoing::default(),
             gate,
             heard: false,
-            open_until: None,
+            open_until: (!agreement.is_ferroce_peer).then_some(now + CLOSE_HOLD),
         });
         if let Some(ready) = agreement.ready.filter(|_| agreement.is_initiator) {
             self.pack_ready(ready);
