@@ -164,7 +164,7 @@ static struct rdma_cm_id UNUSED *start_resolving(struct rdma_event_channel *chan
 	if (code != 0)
 		die("%s port %s: %s", host, port, gai_strerror(code));
 	MUST(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
-	MUST(rdma_resolve_addr(id, NULL, info->ai_addr, 500));
+	MUST(rdma_resolve_addr(id, NULL, info->ai_addr, 2000));
 	freeaddrinfo(info);
 	return id;
 }
