@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::harness::Run;
 use super::pair::{Family, Outcome};
-use super::parallel::Job;
+use super::parallel::{Job, Turn};
 use crate::workspace::Workspace;
 use crate::{programs, sh};
 
@@ -50,7 +50,7 @@ const PROGRAMS: [&str; 19] = [
 pub(super) fn job(workspace: &Workspace) -> Job<'_> {
     Job {
         name: format!("guest.mtu1500.{NAME}"),
-        waits: false,
+        turn: Turn::Polls,
         limit: LIMIT,
         body: Box::new(|run| tests(workspace, run)),
     }

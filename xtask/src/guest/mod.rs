@@ -29,7 +29,7 @@ use crate::workspace::Workspace;
 use document::Record;
 use driver::Driver;
 use harness::Guest;
-use parallel::Job;
+use parallel::{Job, Turn};
 use rows::Way;
 
 /// MTUs of the link: a usual one, and one that lets a packet carry 4096 bytes.
@@ -129,7 +129,7 @@ impl Matrix {
         let mut add = |name: &str, body: fn(&harness::Run) -> pair::Outcome| {
             all.push(Job {
                 name: format!("{prefix}.{name}"),
-                waits: false,
+                turn: Turn::Polls,
                 limit: parallel::LIMIT,
                 body: Box::new(body),
             });
@@ -155,7 +155,7 @@ impl Matrix {
                 }
                 all.push(Job {
                     name: format!("{}.{}", self.driver.prefix(mtu), row.name(way.server)),
-                    waits: row.section.waits,
+                    turn: row.turn(),
                     limit: parallel::LIMIT,
                     body: Box::new(move |run| {
                         let outcome = row.run(run, way);

@@ -15,11 +15,22 @@ use crate::tally::Tally;
 /// Time for a test that has no reason to take longer.
 pub(super) const LIMIT: Duration = Duration::from_secs(90);
 
+/// Beside which tests one runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It polls: beside those that wait.
+    Polls,
+    /// It mostly waits: beside those that poll.
+    Waits,
+    /// Behind all others: processes that share the UDP port pass on what is for each other, later
+    /// than what comes without a detour, and UC loses a message whose packets change places.
+    Alone,
+}
+
 /// A test.
 pub(super) struct Job<'a> {
     pub(super) name: String,
-    /// Whether it runs beside those which do not mostly wait.
-    pub(super) waits: bool,
+    pub(super) turn: Turn,
     /// Time for it.
     pub(super) limit: Duration,
     pub(super) body: Box<dyn Fn(&Run) -> Outcome + Sync + 'a>,
@@ -29,20 +40,25 @@ pub(super) struct Job<'a> {
 /// `logs`.
 pub(super) fn run(guest: &Guest, jobs: &[Job], logs: &Path, tally: &mut Tally) {
     let (report, reports) = mpsc::channel();
+    let all_of = |turn, report: mpsc::Sender<_>| {
+        for job in jobs.iter().filter(|job| job.turn == turn) {
+            let begun = Instant::now();
+            let outcome = one(guest, job, &logs.join(&job.name));
+            if report.send((job, outcome, begun.elapsed())).is_err() {
+                return;
+            }
+        }
+    };
     std::thread::scope(|scope| {
-        for waits in [false, true] {
-            let report = report.clone();
-            scope.spawn(move || {
-                for job in jobs.iter().filter(|job| job.waits == waits) {
-                    let begun = Instant::now();
-                    let outcome = one(guest, job, &logs.join(&job.name));
-                    if report.send((job, outcome, begun.elapsed())).is_err() {
-                        return;
-                    }
+        scope.spawn(move || {
+            std::thread::scope(|both| {
+                for turn in [Turn::Polls, Turn::Waits] {
+                    let report = report.clone();
+                    both.spawn(move || all_of(turn, report));
                 }
             });
-        }
-        drop(report);
+            all_of(Turn::Alone, report);
+        });
         for (job, outcome, took) in reports {
             let folder = logs.join(&job.name);
             show(&job.name, &folder, outcome, took, tally);

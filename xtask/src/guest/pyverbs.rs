@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::harness::{Guest, Run};
 use super::pair::{Family, Outcome};
-use super::parallel::Job;
+use super::parallel::{Job, Turn};
 use crate::sh;
 use crate::system::pyverbs::{Record, unpack};
 
@@ -39,7 +39,7 @@ printf '%s\n' $files $caches $libraries | sort -u | tar -chf "$target" -C / -P -
 pub(super) fn job(record: &Record) -> Job<'_> {
     Job {
         name: format!("guest.mtu1500.{NAME}"),
-        waits: false,
+        turn: Turn::Polls,
         limit: LIMIT,
         body: Box::new(|run| suite(run, record)),
     }

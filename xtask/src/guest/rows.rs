@@ -2,6 +2,7 @@
 
 use super::harness::Run;
 use super::pair::{Family, Outcome, Ready, Server, start};
+use super::parallel::Turn;
 use crate::system::{Check, Process};
 
 /// What rows have in common.
@@ -70,6 +71,16 @@ impl Row {
         let words = self.client.replace(['/', ' '], "_");
         let (section, family) = (self.section.name, self.family.name());
         format!("{section}.{words}.{family}.{}", server.name())
+    }
+
+    /// Beside which others it is run.
+    pub(super) fn turn(&self) -> Turn {
+        let is_uc = self.client.contains("ibv_uc_") || self.client.contains("-c UC");
+        match (is_uc, self.section.waits) {
+            (true, _) => Turn::Alone,
+            (false, true) => Turn::Waits,
+            (false, false) => Turn::Polls,
+        }
     }
 
     /// Whether it is run there.

@@ -120,7 +120,7 @@ fn bytes(all: &mut Table) {
             "TEST/client-server server -n 1 -p 9132",
             "TEST/client-server client SERVER 9132",
             9132,
-            true,
+            false,
         ),
         (
             "TEST/epoll server -n 1 -p 9135",
