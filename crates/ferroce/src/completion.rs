@@ -136,8 +136,8 @@ impl CompletionQueue {
     fn take_undriven(&self) -> Result<Option<Completion>> {
         if self.0.is_driven() {
             return Err(Error::Misuse(
-                "a driver or an endpoint has the queue: await `next()`, in a task or by `Connection::wait` \
-                 or `Endpoint::block_on`, or use `poll()`",
+                "a driver or an endpoint has the queue: await `next()`, in a task or by \
+                 `Connection::wait` or `Endpoint::block_on`, or use `poll()`",
             ));
         }
         self.poll()

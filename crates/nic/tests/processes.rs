@@ -235,7 +235,7 @@ fn a_killed_peer_fails_work_at_once_and_the_next_one_works() {
     }
 }
 
-/// A peer that is killed so many microseconds after READs of its memory began.
+/// A peer that is killed `delay` microseconds after READs of its memory began.
 fn killed_after(delay: u64) -> Peer {
     let peer = Peer::start();
     for wr_id in 0..16 {

@@ -25,6 +25,16 @@ struct Inbox {
     waiting: Crowd,
 }
 
+impl Inbox {
+    /// The oldest event, or why none will come; none if it may still come.
+    fn take(&mut self) -> Option<Result<Heard>> {
+        match self.heard.pop_front() {
+            Some(heard) => Some(Ok(heard)),
+            None => self.ended.map(|kind| Err(ended(kind))),
+        }
+    }
+}
+
 /// An event, and the new identifier of a connect request.
 pub(super) type Heard = (Event, Option<Arc<Line>>);
 
@@ -93,20 +103,12 @@ impl Line {
 
     /// The oldest event, if one is there.
     pub(super) fn try_heard(&self) -> Result<Option<Heard>> {
-        let mut inbox = self.inbox();
-        match (inbox.heard.pop_front(), inbox.ended) {
-            (Some(heard), _) => Ok(Some(heard)),
-            (None, Some(kind)) => Err(ended(kind)),
-            (None, None) => Ok(None),
-        }
+        self.inbox().take().transpose()
     }
 
     /// The oldest event.
     pub(super) fn heard(&self) -> impl Future<Output = Result<Heard>> + Send {
-        self.wait_for(|inbox| match inbox.heard.pop_front() {
-            Some(heard) => Some(Ok(heard)),
-            None => inbox.ended.map(|kind| Err(ended(kind))),
-        })
+        self.wait_for(Inbox::take)
     }
 
     /// Ready when `look` finds something, which it is asked for whenever an event came.

@@ -22,10 +22,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 const FIRST_NAP: Duration = Duration::from_micros(50);
 /// The same for a program that has been polling for long, and for a leader that keeps coming by.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
-/// A nap while something waits: longer than it takes to post 64 KiB.
-const SHORT_NAP: Duration = Duration::from_micros(40);
 /// The same for other programs, once it has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
+/// A nap while something waits: longer than it takes to post 64 KiB.
+const SHORT_NAP: Duration = Duration::from_micros(40);
 
 /// Starts it. It ends with the process. Peers find the process's memory by its number, so there is
 /// one that only sleeps if it is to do nothing.

@@ -158,12 +158,10 @@ impl Stream {
     /// caller has ended the watch for it.
     pub(crate) fn outlast(self, until: Time) {
         let (mut room, mut events) = (vec![0; DISCARDED], Vec::new());
-        let Ok(poller) = Poller::new() else {
+        let watching = |poller: Poller| poller.add(self.fd(), 0, Interest::READ).map(|()| poller);
+        let Ok(poller) = Poller::new().and_then(watching) else {
             return std::thread::sleep(until.since(clock::monotonic()));
         };
-        if poller.add(self.fd(), 0, Interest::READ).is_err() {
-            return std::thread::sleep(until.since(clock::monotonic()));
-        }
         loop {
             let left = until.since(clock::monotonic());
             match self.read(&mut room) {
