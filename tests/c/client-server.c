@@ -17,8 +17,10 @@ struct connection {
 	struct rdma_cm_id *id;
 	struct ibv_mr *recv_mr, *send_mr;
 	char recv_buffer[SIZE], send_buffer[SIZE];
-	/* Set by the completion thread. */
-	atomic_bool sent, received;
+	/* The completion thread's. */
+	bool sent, received;
+	/* Set by the completion thread when it needs the connection no more; under the lock. */
+	bool is_done;
 };
 
 /* One for the device: all connections share it. */
@@ -37,10 +39,8 @@ static pthread_cond_t progress = PTHREAD_COND_INITIALIZER;
 static void on_completion(const struct ibv_wc *wc)
 {
 	struct connection *conn = (struct connection *)(uintptr_t)wc->wr_id;
-	bool both;
 
 	succeeded(wc);
-	pthread_mutex_lock(&progress_lock);
 	if (wc->opcode & IBV_WC_RECV) {
 		EXPECT(wc->opcode == IBV_WC_RECV && wc->byte_len == SIZE);
 		EXPECT(!conn->received);
@@ -51,11 +51,14 @@ static void on_completion(const struct ibv_wc *wc)
 		EXPECT(!conn->sent);
 		conn->sent = true;
 	}
-	both = conn->sent && conn->received;
+	if (!conn->sent || !conn->received)
+		return;
+	if (!is_server)
+		MUST(rdma_disconnect(conn->id));
+	pthread_mutex_lock(&progress_lock);
+	conn->is_done = true;
 	pthread_cond_broadcast(&progress);
 	pthread_mutex_unlock(&progress_lock);
-	if (both && !is_server)
-		MUST(rdma_disconnect(conn->id));
 }
 
 static void *completion_thread(void *unused)
@@ -133,13 +136,16 @@ static void send_message(struct connection *conn)
 	MUST(ibv_post_send(conn->id->qp, &wr, &bad));
 }
 
-/* Both messages must have arrived, whatever the disconnect flushes. */
+/*
+ * Both messages must have arrived, whatever the disconnect flushes, and the completion thread must be out of rdma_disconnect, which uses the
+ * identifier until it returns: DISCONNECTED may be here earlier.
+ */
 static void finish(struct rdma_cm_id *id)
 {
 	struct connection *conn = id->context;
 
 	pthread_mutex_lock(&progress_lock);
-	while (!conn->sent || !conn->received)
+	while (!conn->is_done)
 		pthread_cond_wait(&progress, &progress_lock);
 	pthread_mutex_unlock(&progress_lock);
 	rdma_destroy_qp(id);
