@@ -1,6 +1,8 @@
 //! Small steps that every program on the `ferroce` library takes, with errors for a person.
 
-use ferroce::{Completion, Context, Done, EventChannel, Id};
+use ferroce::cm::{EventChannel, Id};
+use ferroce::cq::{Completion, Done};
+use ferroce::device::Context;
 
 /// A failure, for a person.
 pub(crate) type Outcome<T = ()> = Result<T, String>;
@@ -17,7 +19,10 @@ pub(crate) fn done(completion: Completion) -> Outcome<Done> {
 }
 
 /// Waits for an event.
-pub(crate) fn event(channel: &EventChannel, kind: ferroce::EventKind) -> Outcome<ferroce::Event> {
+pub(crate) fn event(
+    channel: &EventChannel,
+    kind: ferroce::cm::EventKind,
+) -> Outcome<ferroce::cm::Event> {
     channel.expect(kind).map_err(text)
 }
 

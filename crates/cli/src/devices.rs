@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use ferroce::{Device, DeviceLimits, GidEntry, PortAttributes};
+use ferroce::device::{Device, DeviceLimits, GidEntry, PortAttributes};
 use serde_json::{Value, json};
 
 /// What is shown of one device.
@@ -29,7 +29,7 @@ pub(crate) fn list(as_json: bool) -> ExitCode {
 }
 
 fn print(as_json: bool) -> Result<(), String> {
-    let devices: Result<Vec<Shown>, ferroce::Error> = match ferroce::devices() {
+    let devices: Result<Vec<Shown>, ferroce::Error> = match ferroce::device::devices() {
         Ok(devices) => devices.iter().map(show).collect(),
         Err(e) => Err(e),
     };

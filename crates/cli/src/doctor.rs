@@ -111,14 +111,14 @@ fn libraries() -> Finding {
 
 fn devices() -> Finding {
     let what = "devices";
-    match ferroce::devices() {
+    match ferroce::device::devices() {
         Ok(devices) if devices.is_empty() => Finding::fails(
             what,
             "none: no network interface is up and has an address",
             "sudo ip link set lo up",
         ),
         Ok(devices) => {
-            let names: Vec<String> = devices.iter().map(ferroce::Device::name).collect();
+            let names: Vec<String> = devices.iter().map(ferroce::device::Device::name).collect();
             Finding::works(what, names.join(", "))
         }
         Err(e) => Finding::fails(what, e.to_string(), ""),

@@ -11,10 +11,13 @@ use std::time::Duration;
 use std::{process, thread};
 
 use common::Outcome;
-use ferroce::{
-    Access, AddressHandle, CompletionQueue, Datagram, GRH_BYTES, Gid, GidEntry, GidType,
-    MemoryRegion, Path, ProtectionDomain, Provider, QueuePair, QueuePairBuilder, Ud,
-};
+use ferroce::Provider;
+use ferroce::cq::CompletionQueue;
+use ferroce::device::{Gid, GidEntry, GidType};
+use ferroce::mem::{Access, MemoryRegion, ProtectionDomain};
+use ferroce::qp::{Path, QueuePair, QueuePairBuilder};
+use ferroce::transport::Ud;
+use ferroce::ud::{AddressHandle, Datagram, GRH_BYTES};
 
 /// What sender and receiver must agree on.
 const QKEY: u32 = 0x1234_5678;

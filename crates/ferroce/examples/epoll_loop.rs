@@ -1,17 +1,18 @@
 //! One epoll loop for everything: events of the connection manager, completions, and a timer. One
 //! thread, no futures, nothing hidden. With each tick of the timer the client sends a number, and
 //! the server sends it back. The rule that matters: after a wake-up take all events, arm the queue
-//! again, and then take all completions. `Driver::turn` does that.
+//! again, and then take all completions. `Driver::dispatch` does that.
 
 mod common;
 
 use std::time::Duration;
 
 use common::{Outcome, Side};
-use ferroce::{
-    CompletionQueue, ConnectionParameters, Driver, Event, EventKind, Id, Operation,
-    ProtectionDomain, Provider, QueuePair, QueuePairBuilder,
-};
+use ferroce::cm::{ConnectionParameters, Event, EventKind, Id};
+use ferroce::cq::CompletionQueue;
+use ferroce::mem::ProtectionDomain;
+use ferroce::qp::{Operation, QueuePair, QueuePairBuilder};
+use ferroce::{Driver, Provider};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 
@@ -107,7 +108,7 @@ impl End {
         let domain = ProtectionDomain::new(&context)?;
         let completions = CompletionQueue::new(&context, 16)?;
         let driver = completions.driver()?;
-        driver.turn()?; // armed before there can be completions
+        driver.dispatch()?; // armed before there can be completions
         epoll.add(&driver, EpollEvent::new(EpollFlags::EPOLLIN, number as u64))?;
         let queue_pair = QueuePairBuilder::new(&domain, &completions).build_for(&id)?;
         queue_pair.post_receive(0, &[])?;
@@ -133,7 +134,7 @@ impl End {
     }
 
     fn on_completions(&mut self) -> Outcome {
-        self.driver.turn()?;
+        self.driver.dispatch()?;
         while let Some(completion) = self.completions.poll()? {
             // Sends have none, nor has what was flushed when the connection ended.
             if let Some(number) = completion.result.ok().and_then(|done| done.immediate) {

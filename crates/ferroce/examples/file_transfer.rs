@@ -12,7 +12,9 @@ use std::net::SocketAddr;
 use std::{env, fs};
 
 use common::Outcome;
-use ferroce::{Access, Endpoint, Listener, Operation, RemoteRegion};
+use ferroce::endpoint::{Endpoint, Listener};
+use ferroce::mem::{Access, RemoteRegion};
+use ferroce::qp::Operation;
 
 const PLACES: usize = 4;
 const PIECE: usize = 256 << 10;

@@ -10,7 +10,9 @@ mod common;
 use std::{net::SocketAddr, thread};
 
 use common::Outcome;
-use ferroce::{Access, Connection, Endpoint, Listener, Operation, RemoteRegion};
+use ferroce::endpoint::{Connection, Endpoint, Listener};
+use ferroce::mem::{Access, RemoteRegion};
+use ferroce::qp::Operation;
 
 const SLOTS: u64 = 256;
 /// Bytes of a key and of a value; of a slot with its version.

@@ -9,7 +9,9 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use common::Outcome;
-use ferroce::{Buffer, Connection, Endpoint, Listener, Operation, PendingBuffer};
+use ferroce::endpoint::{Connection, Endpoint, Listener};
+use ferroce::mem::Buffer;
+use ferroce::qp::{Operation, PendingBuffer};
 
 const ROUNDS: u32 = 1000;
 const SIZE: usize = 64;

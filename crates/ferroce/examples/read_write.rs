@@ -9,7 +9,9 @@ mod common;
 use std::net::SocketAddr;
 
 use common::Outcome;
-use ferroce::{Access, Endpoint, Listener, Operation, RemoteRegion};
+use ferroce::endpoint::{Endpoint, Listener};
+use ferroce::mem::{Access, RemoteRegion};
+use ferroce::qp::Operation;
 
 const GREETING: &[u8] = b"from the server's memory";
 const REPLY: &[u8] = b"written by the client";

@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use common::{Outcome, Side};
-use ferroce::{Endpoint, Listener, Provider, Stream, StreamRoom};
+use ferroce::Provider;
+use ferroce::endpoint::{Endpoint, Listener};
+use ferroce::stream::{Stream, StreamRoom};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
@@ -16,10 +18,7 @@ const CLIENTS: usize = 1000;
 /// All begin at once, and the last is reached when the others are served.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Small, since there are many.
-const ROOM: StreamRoom = StreamRoom {
-    buffers: 2,
-    bytes: 256,
-};
+const ROOM: StreamRoom = StreamRoom::new(2, 256);
 
 pub(crate) fn main() -> Outcome {
     let (side, mut address) = common::arguments()?;

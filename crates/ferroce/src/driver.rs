@@ -11,12 +11,12 @@ use crate::endpoint::Runtime;
 use crate::sys::Queue;
 use crate::{Error, Result};
 
-/// Brings events to their futures: the completions of a [queue](crate::CompletionQueue::driver),
-/// for any number of queue pairs, or whatever happens to an [endpoint](crate::Endpoint::driver). In
-/// one of three ways:
+/// Brings events to their futures: the completions of a
+/// [queue](crate::cq::CompletionQueue::driver), for any number of queue pairs, or whatever happens
+/// to an [endpoint](crate::endpoint::Endpoint::driver). In one of three ways:
 /// - [`run`](Self::run) is a future for any runtime that can wait for a descriptor,
 /// - [`run_blocking`](Self::run_blocking) is for a thread,
-/// - an event loop waits for the descriptor ([`AsFd`]) and calls [`turn`](Self::turn) when it is
+/// - an event loop waits for the descriptor ([`AsFd`]) and calls [`dispatch`](Self::dispatch) when it is
 ///   readable, and once at the beginning.
 pub struct Driver(Box<dyn Drive>);
 
@@ -24,7 +24,7 @@ pub struct Driver(Box<dyn Drive>);
 pub(crate) trait Drive: Send + Sync {
     /// Brings what has happened to its futures, and makes sure that the descriptor becomes readable
     /// when more happens.
-    fn turn(&self) -> Result<()>;
+    fn dispatch(&self) -> Result<()>;
     /// Readable when a turn is due.
     fn descriptor(&self) -> BorrowedFd<'_>;
     /// Sleeps until the descriptor is readable, the time is over, or a signal comes.
@@ -35,7 +35,7 @@ pub(crate) trait Drive: Send + Sync {
 struct Driven(Arc<Queue>);
 
 impl Drive for Driven {
-    fn turn(&self) -> Result<()> {
+    fn dispatch(&self) -> Result<()> {
         self.0.take_events()?;
         self.0.deliver_and_arm()
     }
@@ -70,8 +70,8 @@ impl Driver {
     ///
     /// # Errors
     /// The queue overflowed.
-    pub fn turn(&self) -> Result<()> {
-        self.0.turn()
+    pub fn dispatch(&self) -> Result<()> {
+        self.0.dispatch()
     }
 
     /// Brings completions to their futures until it is dropped. `readable` waits until the
@@ -84,7 +84,7 @@ impl Driver {
         F: Future<Output = io::Result<()>>,
     {
         loop {
-            self.turn()?;
+            self.dispatch()?;
             readable()
                 .await
                 .map_err(|source| Error::io("waiting for the completion channel", source))?;
@@ -100,7 +100,7 @@ impl Driver {
         let watch = |source| Error::io("watching the completion channel", source);
         let fd = crate::sys::watch(self.as_fd()).map_err(watch)?;
         loop {
-            self.turn()?;
+            self.dispatch()?;
             // Readiness is cleared before events are taken, so none comes unseen.
             fd.readable().await.map_err(watch)?.clear_ready();
         }
@@ -114,7 +114,7 @@ impl Driver {
     /// The queue overflowed.
     pub fn run_blocking(self, interval: Duration, mut stop: impl FnMut() -> bool) -> Result<()> {
         loop {
-            self.turn()?;
+            self.dispatch()?;
             if stop() {
                 return Ok(());
             }

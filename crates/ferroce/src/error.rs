@@ -2,7 +2,8 @@
 
 use std::io;
 
-use crate::{EventKind, RejectReason, WorkError};
+use crate::cm::{EventKind, RejectReason};
+use crate::cq::WorkError;
 
 /// What this crate's functions answer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -85,7 +86,7 @@ pub enum Error {
         limit: u64,
     },
     /// The connection manager told something else than what was waited for.
-    #[error("{event:?} (status {status}) where {expected:?} was due")]
+    #[error("{event} (status {status}) where \"{expected}\" was due")]
     Unexpected {
         /// What was due.
         expected: EventKind,
@@ -206,7 +207,7 @@ impl From<WorkError> for io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::WorkStatus;
+    use crate::cq::WorkStatus;
 
     #[test]
     fn errors_of_the_crate_are_errors_of_io() {

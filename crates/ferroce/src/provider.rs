@@ -3,10 +3,12 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::Result;
+use crate::cm::EventChannel;
+use crate::device::Device;
 #[cfg(feature = "software")]
 use crate::sys::SOFTWARE;
 use crate::sys::{DeviceListHandle, Verbs, system};
-use crate::{Device, EventChannel, Result};
 
 /// A provider of verbs: the software device of this crate, or the system's libraries with the
 /// devices that they drive.
@@ -28,6 +30,7 @@ pub struct Provider {
 
 /// Which provider it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ProviderKind {
     /// The software device that is linked in: needs nothing installed, no hardware and no
     /// privileges.
@@ -126,3 +129,5 @@ impl fmt::Debug for Provider {
             .finish_non_exhaustive()
     }
 }
+
+crate::display::shown_in_words!(ProviderKind);

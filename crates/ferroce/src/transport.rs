@@ -9,8 +9,8 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// A transport (IBTA 1.7, chapter 9). The type parameter of [`QueuePair`](crate::QueuePair): what a
-/// transport cannot do, its queue pairs do not have.
+/// A transport (IBTA 1.7, chapter 9). The type parameter of [`QueuePair`](crate::qp::QueuePair):
+/// what a transport cannot do, its queue pairs do not have.
 ///
 /// | | SEND | WRITE | READ, atomics | bind, invalidate | own receives | connected |
 /// |---|---|---|---|---|---|---|
@@ -34,7 +34,7 @@ pub trait Receives: Transport {}
 /// Transports whose queue pairs have one peer.
 pub trait Connected: Transport {}
 
-/// Transports whose queue pairs an [`Id`](crate::Id) of the connection manager can have.
+/// Transports whose queue pairs an [`Id`](crate::cm::Id) of the connection manager can have.
 pub trait Managed: Sends + Receives {}
 
 /// Transports with READ and atomic operations.

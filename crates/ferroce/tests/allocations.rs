@@ -10,7 +10,9 @@ use std::cell::Cell;
 
 use common::bare::Bare;
 use common::block_on_driving;
-use ferroce::{Buffer, Operation, Rc};
+use ferroce::mem::Buffer;
+use ferroce::qp::Operation;
+use ferroce::transport::Rc;
 
 /// The system's allocator; counts what each thread asks of it.
 struct Counting;

@@ -11,19 +11,21 @@ use std::time::Instant;
 
 use common::DEADLINE;
 use common::bare::Bare;
-use ferroce::{Arrivals, Completed, Operation, Pending, Rc, WorkStatus};
+use ferroce::cq::{CompletionBuffer, WorkKind, WorkStatus};
+use ferroce::qp::{Operation, Pending};
+use ferroce::transport::Rc;
 
 /// Takes completions together until there are as many; their tags.
-fn tags(bare: &Bare, arrivals: &mut Arrivals, count: usize) -> Vec<u64> {
+fn tags(bare: &Bare, arrivals: &mut CompletionBuffer, count: usize) -> Vec<u64> {
     let mut tags = Vec::new();
     let begun = Instant::now();
     while tags.len() < count {
         let taken = bare.completions.poll_into(arrivals).unwrap();
         assert_eq!(arrivals.iter().len(), taken);
-        assert!(taken <= Arrivals::ROOM);
+        assert!(taken <= CompletionBuffer::ROOM);
         for arrived in arrivals.iter() {
             arrived.status().unwrap();
-            assert_eq!(arrived.what(), Completed::Write);
+            assert_eq!(arrived.what(), WorkKind::Write);
             tags.push(arrived.tag());
         }
         assert!(begun.elapsed() < DEADLINE, "{tags:?}");
@@ -37,7 +39,7 @@ fn all_come_once_and_in_order_whoever_takes_them() {
     let (a, _b) = bare.pair_of::<Rc>(bare.builder().send(40).receive(40));
     let region = bare.region(&[0; 8]);
     let place = region.remote().at(0);
-    let mut arrivals = Arrivals::new();
+    let mut arrivals = CompletionBuffer::new();
     for first_alone in [0, 1, 3] {
         for tag in 0..40 {
             a.post_send(tag, Operation::Write(place), &[]).unwrap();
@@ -65,7 +67,7 @@ fn those_of_futures_go_to_them() {
     let (a, _b) = bare.pair_of::<Rc>(bare.builder().send(40).receive(40));
     let region = bare.region(&[0; 8]);
     let place = region.remote().at(0);
-    let mut arrivals = Arrivals::new();
+    let mut arrivals = CompletionBuffer::new();
     let mut futures: Vec<Pending> = (0..20)
         .map(|tag| {
             a.post_send(tag, Operation::Write(place), &[]).unwrap();
@@ -95,7 +97,7 @@ fn failures_come_too_of_work_of_any_number_of_pieces() {
         b.post_receive(tag, &bytes[..pieces]).unwrap();
     }
     b.flush().unwrap();
-    let mut arrivals = Arrivals::new();
+    let mut arrivals = CompletionBuffer::new();
     let mut seen = Vec::new();
     let begun = Instant::now();
     while seen.len() < 3 {

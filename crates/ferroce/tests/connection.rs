@@ -3,10 +3,11 @@
 
 mod common;
 
-use ferroce::{
-    Access, Completed, ConnectionParameters, Error, EventKind, MemoryRegion, Operation, QueuePair,
-    RemoteRegion, WorkStatus,
-};
+use ferroce::Error;
+use ferroce::cm::{ConnectionParameters, EventKind};
+use ferroce::cq::{WorkKind, WorkStatus};
+use ferroce::mem::{Access, MemoryRegion, RemoteRegion};
+use ferroce::qp::{Operation, QueuePair};
 
 use common::pair::{CAPACITIES, End, connected, listener, resolved};
 
@@ -56,7 +57,7 @@ fn a_send_arrives_in_the_pieces_of_the_receive() {
     let done = received.result.unwrap();
     assert_eq!(
         (received.tag, done.what, done.bytes as usize),
-        (7, Completed::Receive, SIZE)
+        (7, WorkKind::Receive, SIZE)
     );
     assert_eq!(done.immediate, Some(0x0102_0304));
     assert_eq!(contents(&first), bytes(1)[..4_001]);
@@ -66,7 +67,7 @@ fn a_send_arrives_in_the_pieces_of_the_receive() {
         (completion.tag, completion.queue_pair),
         (9, client.queue_pair.number())
     );
-    assert_eq!(completion.result.unwrap().what, Completed::Send);
+    assert_eq!(completion.result.unwrap().what, WorkKind::Send);
 }
 
 #[test]
@@ -83,12 +84,12 @@ fn reads_writes_and_atomics_reach_the_peer_while_it_does_nothing() {
     };
     assert_eq!(
         perform(Operation::Write(place.at(16)), 0..5_000),
-        Completed::Write
+        WorkKind::Write
     );
     assert_eq!(contents(&remote)[16..5_016], bytes(3)[..5_000]);
     assert_eq!(
         perform(Operation::Read(place.at(5_016)), 1..4_985),
-        Completed::Read
+        WorkKind::Read
     );
     assert_eq!(contents(&local)[1..4_985], bytes(2)[5_016..]);
     remote.store(8, 40).unwrap();
@@ -96,14 +97,14 @@ fn reads_writes_and_atomics_reach_the_peer_while_it_does_nothing() {
         target: place.at(8),
         add: 2,
     };
-    assert_eq!(perform(add, 0..8), Completed::FetchAdd);
+    assert_eq!(perform(add, 0..8), WorkKind::FetchAdd);
     assert_eq!((local.load(0).unwrap(), remote.load(8).unwrap()), (40, 42));
     let swap = Operation::CompareSwap {
         target: place.at(8),
         compare: 42,
         swap: 1,
     };
-    assert_eq!(perform(swap, 0..8), Completed::CompareSwap);
+    assert_eq!(perform(swap, 0..8), WorkKind::CompareSwap);
     assert_eq!((local.load(0).unwrap(), remote.load(8).unwrap()), (42, 1));
 }
 

@@ -20,19 +20,17 @@ use std::time::Instant;
 
 use common::door::{connect, connector};
 use common::{DEADLINE, provider};
-use ferroce::{
-    Buffer, Connection, Endpoint, Error, Eventually, Incoming, Listener, Operation, PendingBuffer,
-    Prepared, Stream, StreamRoom,
-};
+use ferroce::Error;
+use ferroce::endpoint::{Awaitable, Connection, Endpoint, Incoming, Listener, Prepared};
+use ferroce::mem::Buffer;
+use ferroce::qp::{Operation, PendingBuffer};
+use ferroce::stream::{Stream, StreamRoom};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
 /// Bytes of buffers.
 const BYTES: usize = 48;
-const ROOM: StreamRoom = StreamRoom {
-    buffers: 2,
-    bytes: 50,
-};
+const ROOM: StreamRoom = StreamRoom::new(2, 50);
 
 /// What a program does next. Numbers choose among what is there.
 #[derive(Clone, Copy, Debug)]
@@ -101,8 +99,8 @@ struct World {
     listeners: Vec<Listener>,
     incoming: Vec<Incoming>,
     prepared: Vec<Prepared>,
-    connecting: Vec<Eventually<'static, Connection>>,
-    beginning: Vec<Eventually<'static, Stream>>,
+    connecting: Vec<Awaitable<'static, Connection>>,
+    beginning: Vec<Awaitable<'static, Stream>>,
     connections: Vec<Connection>,
     flows: Vec<Flow>,
     posted: Vec<PendingBuffer>,
@@ -260,7 +258,7 @@ impl World {
     }
 
     fn serve(&mut self, n: usize) {
-        self.endpoints[n % 2].turn().unwrap();
+        self.endpoints[n % 2].dispatch().unwrap();
         for connected in ready(&mut self.connecting) {
             match connected {
                 Ok(connection) => self.connections.push(connection),

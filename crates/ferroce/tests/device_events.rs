@@ -8,10 +8,12 @@ use std::thread;
 
 use common::bare::Bare;
 use common::door::{connect, endpoint, incoming, listener};
-use ferroce::{
-    Access, Connection, DeviceEvent, DeviceEventKind, DeviceEvents, EventSubject, Operation,
-    QueuePairBuilder, Rc, SharedReceiveQueue,
-};
+use ferroce::device::{DeviceEvent, DeviceEventKind, DeviceEvents, EventSubject};
+use ferroce::endpoint::Connection;
+use ferroce::mem::Access;
+use ferroce::qp::{Operation, QueuePairBuilder};
+use ferroce::srq::SharedReceiveQueue;
+use ferroce::transport::Rc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Server and client.

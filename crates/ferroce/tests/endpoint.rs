@@ -14,10 +14,13 @@ use std::time::{Duration, Instant};
 
 use common::door::{connect, connector, endpoint, incoming, listener};
 use common::{DEADLINE, address, on_rxe, provider};
-use ferroce::{
-    Access, Completed, Connection, Endpoint, Error, Id, Incoming, Operation, QueuePairBuilder,
-    RejectReason, SharedReceiveQueue, Timestamps, Work, WorkStatus,
-};
+use ferroce::Error;
+use ferroce::cm::{Id, RejectReason};
+use ferroce::cq::{Timestamps, WorkKind, WorkStatus};
+use ferroce::endpoint::{Connection, Endpoint, Incoming};
+use ferroce::mem::Access;
+use ferroce::qp::{Operation, QueuePairBuilder, Work};
+use ferroce::srq::SharedReceiveQueue;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// A request to a listener, and what the asking side waits for.
@@ -44,7 +47,7 @@ fn send(from: &Connection, to: &Connection, bytes: &[u8]) {
         .queue_pair()
         .submit_buffer(Operation::Send, from.buffer_of(bytes).unwrap());
     let (result, _) = from.wait(sent.unwrap()).unwrap();
-    assert_eq!(result.unwrap().what, Completed::Send);
+    assert_eq!(result.unwrap().what, WorkKind::Send);
     let (result, came) = to.wait(receive.unwrap()).unwrap();
     result.unwrap();
     assert_eq!(*came, *bytes);
@@ -207,7 +210,7 @@ fn a_loop_of_its_own_takes_connect_requests_without_waiting() {
     let client = thread::spawn(move || connector(&endpoint()).connect(address).wait());
     let begun = Instant::now();
     let incoming = loop {
-        here.turn().unwrap();
+        here.dispatch().unwrap();
         if let Some(incoming) = listener.try_accept().unwrap() {
             break incoming;
         }
@@ -360,7 +363,7 @@ fn threads_wait_on_one_endpoint_and_none_misses_what_another_served() {
 }
 
 /// Sends back what comes, until the peer disconnects.
-fn echo(prepared: ferroce::Prepared) {
+fn echo(prepared: ferroce::endpoint::Prepared) {
     let first = {
         let early = prepared.connection();
         early.queue_pair().receive_buffer(early.buffer(32).unwrap())
@@ -426,7 +429,7 @@ fn an_event_loop_needs_the_descriptor_only() {
         .await
     });
     let begun = Instant::now();
-    endpoint.turn().unwrap();
+    endpoint.dispatch().unwrap();
     let (client, server) = loop {
         if noted.0.swap(false, Ordering::AcqRel)
             && let Poll::Ready(pair) = both.as_mut().poll(&mut Context::from_waker(&waker))
@@ -436,7 +439,7 @@ fn an_event_loop_needs_the_descriptor_only() {
         assert!(begun.elapsed() < DEADLINE, "an event was lost");
         let mut entry = [PollFd::new(endpoint.as_fd(), PollFlags::POLLIN)];
         poll(&mut entry, PollTimeout::from(10_000_u16)).unwrap();
-        endpoint.turn().unwrap();
+        endpoint.dispatch().unwrap();
     };
     send(&client, &server, b"through one descriptor");
 }
@@ -498,11 +501,7 @@ fn sizes_and_times_beyond_everything_are_errors_or_no_limit() {
     let (listener, address) = listener(&endpoint());
     let client = thread::spawn(move || {
         let connector = connector(&endpoint());
-        let huge = ferroce::QueuePairCapacities {
-            send: u32::MAX,
-            receive: 1 << 31,
-            pieces: 1,
-        };
+        let huge = ferroce::qp::QueuePairCapacities::new(u32::MAX, 1 << 31);
         let refused = connector.clone().capacities(huge).connect(address).wait();
         let limited = matches!(refused.unwrap_err(), Error::Limit { .. });
         let connected = connector.connect(address).within(Duration::MAX).wait();

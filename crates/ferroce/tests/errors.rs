@@ -12,11 +12,13 @@ use common::bare::{Bare, PORT};
 use common::door::{endpoint, listener};
 use common::pair::TIMEOUT;
 use common::{address, on_rxe, provider};
-use ferroce::{
-    CompletionQueue, ConnectionParameters, Error, EventKind, Id, LinkParameters, Membership,
-    Operation, QueuePair, QueuePairBuilder, QueuePairCapacities, Rc, RemoteAccess, RemoteAddress,
-    SharedReceiveQueue, Ud,
-};
+use ferroce::Error;
+use ferroce::cm::{ConnectionParameters, EventKind, Id, Membership};
+use ferroce::cq::CompletionQueue;
+use ferroce::mem::{RemoteAccess, RemoteAddress};
+use ferroce::qp::{LinkParameters, Operation, QueuePair, QueuePairBuilder, QueuePairCapacities};
+use ferroce::srq::SharedReceiveQueue;
+use ferroce::transport::{Rc, Ud};
 
 /// What is printed names all of these, and the errno is kept where there is one.
 #[track_caller]
@@ -88,14 +90,12 @@ fn attributes_beyond_their_range_are_named() {
     let bare = Bare::new();
     let limits = bare.context.limits().unwrap();
     let peer = queue_pair(&bare).build().unwrap();
-    let peer = bare.initialise(&peer);
+    let peer = bare.init(&peer);
     let try_out = |parameters: LinkParameters| {
         let queue_pair = queue_pair(&bare).build().unwrap();
         let early = queue_pair.ready_to_receive(&peer, &parameters);
-        says(early, None, &["not initialised"]);
-        queue_pair
-            .initialise(PORT, &bare.gid, RemoteAccess::ALL)
-            .unwrap();
+        says(early, None, &["not in INIT", "QueuePair::init"]);
+        queue_pair.init(PORT, &bare.gid, RemoteAccess::ALL).unwrap();
         let number = format!("{:#08x}", queue_pair.number());
         (queue_pair.connect(&peer, &parameters), number)
     };
@@ -113,40 +113,16 @@ fn attributes_beyond_their_range_are_named() {
         }
     };
     let usual = LinkParameters::default();
-    refused(
-        LinkParameters {
-            timeout: 32,
-            ..usual
-        },
-        &["timeout"],
-    );
-    refused_or_cut(
-        LinkParameters {
-            retry_count: 8,
-            ..usual
-        },
-        &["retry"],
-    );
-    refused_or_cut(
-        LinkParameters {
-            min_rnr_timer: 32,
-            ..usual
-        },
-        &["min_rnr_timer"],
-    );
+    refused(usual.timeout(32), &["timeout"]);
+    refused_or_cut(usual.retry_count(8), &["retry"]);
+    refused_or_cut(usual.min_rnr_timer(32), &["min_rnr_timer"]);
     let most = u8::try_from(limits.max_qp_rd_atom).unwrap();
     refused_or_cut(
-        LinkParameters {
-            responder_resources: most + 1,
-            ..usual
-        },
+        usual.responder_resources(most + 1),
         &["max_dest_rd_atomic", &most.to_string()],
     );
     refused(
-        LinkParameters {
-            initiator_depth: most + 1,
-            ..usual
-        },
+        usual.initiator_depth(most + 1),
         &["max_rd_atomic", &most.to_string()],
     );
 }
@@ -170,11 +146,7 @@ fn the_connection_manager_says_what_a_call_needs() {
     );
     says(id.reject(&[]), EINVAL, &["rdma_reject", "connect request"]);
     let bare = Bare::new();
-    let capacities = QueuePairCapacities {
-        send: 1,
-        receive: 1,
-        pieces: 1,
-    };
+    let capacities = QueuePairCapacities::new(1, 1);
     let make = |id: &Id| {
         QueuePair::new(
             id,
@@ -227,11 +199,9 @@ fn refuses(id: &Id, bare: &Bare) {
     says(route, EINVAL, &["rdma_resolve_route", "resolved before"]);
     // The last stands for as many as the device has.
     for resources in [0, 16, u8::MAX] {
-        let parameters = ConnectionParameters {
-            responder_resources: resources,
-            initiator_depth: resources,
-            ..ConnectionParameters::default()
-        };
+        let parameters = ConnectionParameters::default()
+            .responder_resources(resources)
+            .initiator_depth(resources);
         let connected = id.connect(&parameters);
         says(connected, EINVAL, &["rdma_connect", "route"]);
         let accepted = id.accept(&parameters);

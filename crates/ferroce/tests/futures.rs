@@ -14,7 +14,10 @@ use std::time::{Duration, Instant};
 
 use common::pair::{End, connected};
 use common::{DEADLINE, block_on};
-use ferroce::{Buffer, Completed, Error, Operation, WorkStatus};
+use ferroce::Error;
+use ferroce::cq::{WorkKind, WorkStatus};
+use ferroce::mem::Buffer;
+use ferroce::qp::Operation;
 
 /// Drives an end's queue in a thread until it is dropped.
 struct Driven {
@@ -65,10 +68,10 @@ fn a_buffer_comes_back_with_what_came() {
             .submit_buffer(Operation::Send, buffer(&client, &bytes))
             .unwrap();
         let (sent, back) = block_on(send);
-        assert_eq!(sent.unwrap().what, Completed::Send);
+        assert_eq!(sent.unwrap().what, WorkKind::Send);
         assert_eq!(*back, *bytes);
         let (received, came) = block_on(receive);
-        assert_eq!(received.unwrap().what, Completed::Receive);
+        assert_eq!(received.unwrap().what, WorkKind::Receive);
         assert_eq!((*came == *bytes, came.capacity()), (true, 128));
     }
 }
@@ -169,7 +172,7 @@ fn futures_and_pollers_share_a_queue() {
         let mut context = Context::from_waker(Waker::noop());
         loop {
             if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
-                assert_eq!(result.unwrap().what, Completed::Send);
+                assert_eq!(result.unwrap().what, WorkKind::Send);
                 break;
             }
             assert!(begun.elapsed() < DEADLINE, "no completion");
@@ -243,7 +246,7 @@ fn a_queue_has_one_driver_and_no_sleepers_beside_it() {
 
 /// A task that owns futures, of which a waker is the last owner.
 struct Owning {
-    _futures: std::sync::Mutex<Vec<ferroce::Pending>>,
+    _futures: std::sync::Mutex<Vec<ferroce::qp::Pending>>,
 }
 
 impl std::task::Wake for Owning {
@@ -267,7 +270,7 @@ fn a_waker_may_be_the_last_owner_of_other_futures() {
     let (done, waiting) = std::sync::mpsc::channel();
     let [first, second] = [owning(), owning()];
     thread::spawn(move || {
-        let poll = |future: &mut ferroce::Pending, waker: Waker| {
+        let poll = |future: &mut ferroce::qp::Pending, waker: Waker| {
             let answer = std::pin::Pin::new(future).poll(&mut Context::from_waker(&waker));
             assert!(answer.is_pending());
         };
@@ -312,8 +315,8 @@ async fn tokio_serves_both_ends_in_one_thread() {
 
 /// A task that polls a queue when it is woken, as some executors do at once.
 struct Polling {
-    queue: ferroce::CompletionQueue,
-    woken: std::sync::mpsc::Sender<ferroce::Result<Option<ferroce::Completion>>>,
+    queue: ferroce::cq::CompletionQueue,
+    woken: std::sync::mpsc::Sender<ferroce::Result<Option<ferroce::cq::Completion>>>,
 }
 
 impl std::task::Wake for Polling {
@@ -451,16 +454,16 @@ fn solicited_messages_and_failures_make_events_where_others_do_not() {
     for tag in 0..3 {
         server.queue_pair.post_receive(tag, &[]).unwrap();
     }
-    driver.turn().unwrap();
-    let send = |work: ferroce::Work<ferroce::Rc>| {
+    driver.dispatch().unwrap();
+    let send = |work: ferroce::qp::Work<ferroce::transport::Rc>| {
         client.queue_pair.post_send(9, work, &[]).unwrap();
         client.completions.wait().unwrap().result.unwrap();
     };
     send(Operation::Send.into());
     assert!(!readable(Duration::ZERO));
-    send(ferroce::Work::from(Operation::Send).solicited());
+    send(ferroce::qp::Work::from(Operation::Send).solicited());
     assert!(readable(DEADLINE));
-    driver.turn().unwrap();
+    driver.dispatch().unwrap();
     let tags = [(); 2].map(|()| server.completions.poll().unwrap().unwrap().tag);
     assert_eq!((tags, readable(Duration::ZERO)), ([0, 1], false));
     server.queue_pair.flush().unwrap();

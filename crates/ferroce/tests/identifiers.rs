@@ -10,11 +10,14 @@ use std::os::fd::AsFd;
 use common::door::{self, endpoint};
 use common::pair::{TIMEOUT, listener, resolved};
 use common::{DEADLINE, address, on_rxe, provider};
-use ferroce::{
-    Access, AddressHandle, Buffer, Completion, CompletionQueue, ConnectionParameters, Datagram,
-    Error, Event, EventChannel, EventKind, GRH_BYTES, GidType, Id, Membership, MemoryRegion,
-    ProtectionDomain, QueuePair, QueuePairBuilder, Rc, Ud,
-};
+use ferroce::Error;
+use ferroce::cm::{ConnectionParameters, Event, EventChannel, EventKind, Id, Membership};
+use ferroce::cq::{Completion, CompletionQueue};
+use ferroce::device::GidType;
+use ferroce::mem::{Access, Buffer, MemoryRegion, ProtectionDomain};
+use ferroce::qp::{QueuePair, QueuePairBuilder};
+use ferroce::transport::{Rc, Ud};
+use ferroce::ud::{AddressHandle, Datagram, GRH_BYTES};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Each run of the test has its own.
@@ -44,10 +47,7 @@ fn private(parameters: &ConnectionParameters, length: usize) -> &[u8] {
 }
 
 fn saying(words: &[u8]) -> ConnectionParameters {
-    ConnectionParameters {
-        private_data: words.to_vec(),
-        ..ConnectionParameters::default()
-    }
+    ConnectionParameters::default().private_data(words)
 }
 
 /// An end for datagrams.
@@ -192,7 +192,7 @@ fn one_queue_pair_serves_all_who_ask() {
         .build()
         .unwrap();
     let gids = context.gids(1).unwrap();
-    let own = |gid: &&ferroce::GidEntry| {
+    let own = |gid: &&ferroce::device::GidEntry| {
         gid.kind == GidType::RoceV2 && gid.gid.ipv4().map(IpAddr::V4) == Some(address())
     };
     let gid = gids.iter().find(own).unwrap();
@@ -209,7 +209,7 @@ fn one_queue_pair_serves_all_who_ask() {
             .unwrap();
         client.send(service.datagram(&client.domain).unwrap(), word);
         let driver = completions.driver().unwrap();
-        let (received, buffer) = common::block_on_driving(receive, || driver.turn().unwrap());
+        let (received, buffer) = common::block_on_driving(receive, || driver.dispatch().unwrap());
         received.unwrap();
         assert_eq!(&buffer[GRH_BYTES..], word);
     }

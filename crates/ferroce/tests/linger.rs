@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use common::DEADLINE;
 use common::door::{connector, endpoint, incoming, listener};
-use ferroce::{Listener, Stream, StreamRoom};
+use ferroce::endpoint::Listener;
+use ferroce::stream::{Stream, StreamRoom};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::{env, str};
 
-use ferroce::{Context, Provider, log};
+use ferroce::device::Context;
+use ferroce::{Provider, log};
 
 /// Tells a process that it is the one that a test started.
 const ROLE: &str = "FERROCE_TEST_ROLE";

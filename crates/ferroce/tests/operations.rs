@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::bare::{Bare, contents};
-use ferroce::{
-    Access, Arrived, Completed, CompletionQueue, Error, FlushPlacement, LinkParameters,
-    MemoryRegion, MemoryWindow, Operation, QueuePair, RawPiece, Rc, RemoteAccess, Timestamp,
-    Timestamps, WindowType, WorkStatus,
-};
+use ferroce::Error;
+use ferroce::cq::{CompletionQueue, CompletionRef, Timestamp, Timestamps, WorkKind, WorkStatus};
+use ferroce::mem::{Access, MemoryRegion, MemoryWindow, RawPiece, RemoteAccess, WindowType};
+use ferroce::qp::{FlushPlacement, LinkParameters, Operation, QueuePair};
+use ferroce::transport::Rc;
 
 #[test]
 fn a_batch_is_done_in_order() {
@@ -37,7 +37,7 @@ fn a_batch_is_done_in_order() {
         )
         .send(
             4,
-            ferroce::Work::from(Operation::Write(place.at(16))).fenced(),
+            ferroce::qp::Work::from(Operation::Write(place.at(16))).fenced(),
             &[local.slice(0..8).unwrap()],
         );
     assert_eq!(batch.len(), 4);
@@ -149,7 +149,8 @@ fn unsignalled_work_is_silent_and_lets_go_of_its_memory_with_the_next() {
     let bare = Bare::new();
     let (a, b) = bare.pair_of::<Rc>(bare.builder().unsignalled(true));
     let remote = bare.region(&[0; 64]);
-    let silent = |at| ferroce::Work::from(Operation::Write(remote.remote().at(at))).unsignalled();
+    let silent =
+        |at| ferroce::qp::Work::from(Operation::Write(remote.remote().at(at))).unsignalled();
     // Many times the send queue: places become free with each signalled one.
     for round in 0..50_u8 {
         for i in 0..4 {
@@ -165,8 +166,12 @@ fn unsignalled_work_is_silent_and_lets_go_of_its_memory_with_the_next() {
     // Of work that fails they tell all the same.
     b.flush().unwrap();
     a.flush().unwrap();
-    a.post_inline(7, ferroce::Work::from(Operation::Send).unsignalled(), b"x")
-        .unwrap();
+    a.post_inline(
+        7,
+        ferroce::qp::Work::from(Operation::Send).unsignalled(),
+        b"x",
+    )
+    .unwrap();
     let failed = bare.completions.wait().unwrap();
     assert_eq!(
         (failed.tag, failed.result.unwrap_err().status),
@@ -174,7 +179,11 @@ fn unsignalled_work_is_silent_and_lets_go_of_its_memory_with_the_next() {
     );
     let (c, _d) = bare.pair::<Rc>();
     let refused = c
-        .post_inline(8, ferroce::Work::from(Operation::Send).unsignalled(), b"x")
+        .post_inline(
+            8,
+            ferroce::qp::Work::from(Operation::Send).unsignalled(),
+            b"x",
+        )
         .unwrap_err();
     assert!(matches!(refused, Error::Misuse(_)), "{refused}");
 }
@@ -186,8 +195,8 @@ fn atomics_give_the_old_value() {
     let remote = bare.region(&40_u64.to_ne_bytes());
     let counter = remote.remote().atomic(0).unwrap();
     let drive = bare.completions.driver().unwrap();
-    let result = |pending: ferroce::PendingAtomic| {
-        common::block_on_driving(pending, || drive.turn().unwrap()).unwrap()
+    let result = |pending: ferroce::qp::PendingAtomic| {
+        common::block_on_driving(pending, || drive.dispatch().unwrap()).unwrap()
     };
     assert_eq!(result(a.submit_atomic(counter.fetch_add(2)).unwrap()), 40);
     let swap = counter.compare_swap(42, 7);
@@ -220,7 +229,7 @@ fn an_atomic_write_sets_eight_bytes() {
         assert_eq!(refused.status.to_string(), "IBV_WC_LOC_QP_OP_ERR");
         return;
     }
-    assert_eq!(bare.done(1).what, Completed::AtomicWrite);
+    assert_eq!(bare.done(1).what, WorkKind::AtomicWrite);
     assert_eq!(remote.load(0).unwrap(), 77);
     let refused = a
         .post_send(2, place.write(), &[local.slice(0..4).unwrap()])
@@ -231,10 +240,7 @@ fn an_atomic_write_sets_eight_bytes() {
 #[test]
 fn a_flush_follows_the_write_that_it_is_for() {
     let bare = Bare::new();
-    let access = RemoteAccess {
-        flush_global: true,
-        ..RemoteAccess::ALL
-    };
+    let access = RemoteAccess::ALL | RemoteAccess::FLUSH_GLOBAL;
     if common::on_rxe() {
         let builder = bare.builder::<Rc>();
         let refused = builder.flush(true).build().unwrap_err();
@@ -244,7 +250,7 @@ fn a_flush_follows_the_write_that_it_is_for() {
     let [a, b] = [(); 2].map(|()| bare.builder().flush(true).build().unwrap());
     let [end_a, end_b] = [&a, &b].map(|queue_pair: &QueuePair<Rc>| {
         queue_pair
-            .initialise(common::bare::PORT, &bare.gid, access)
+            .init(common::bare::PORT, &bare.gid, access)
             .unwrap()
     });
     a.connect(&end_b, &LinkParameters::default()).unwrap();
@@ -254,8 +260,8 @@ fn a_flush_follows_the_write_that_it_is_for() {
     a.post_inline(1, Operation::Write(place.at(0)), b"now")
         .unwrap();
     a.post_flush(2, place, FlushPlacement::Global).unwrap();
-    assert_eq!(bare.done(1).what, Completed::Write);
-    assert_eq!(bare.done(2).what, Completed::Flush);
+    assert_eq!(bare.done(1).what, WorkKind::Write);
+    assert_eq!(bare.done(2).what, WorkKind::Flush);
     assert_eq!(contents(&remote)[..3], *b"now");
     // A region that does not allow it refuses.
     let other = bare.region(&[0; 8]);
@@ -269,7 +275,7 @@ fn a_flush_follows_the_write_that_it_is_for() {
 }
 
 /// Whether a READ by this queue pair succeeds.
-fn readable(bare: &Bare, queue_pair: &QueuePair<Rc>, from: ferroce::RemoteRegion) -> bool {
+fn readable(bare: &Bare, queue_pair: &QueuePair<Rc>, from: ferroce::mem::RemoteRegion) -> bool {
     let local = bare.region(&[0; 4]);
     let read = Operation::Read(from.at(0));
     queue_pair
@@ -294,7 +300,7 @@ fn windows_of_both_types_open_and_close_a_part_of_a_region() {
         let open = a
             .post_bind(1, &window, (&region, 16..48), RemoteAccess::READ)
             .unwrap();
-        assert_eq!(bare.done(1).what, Completed::Bind);
+        assert_eq!(bare.done(1).what, WorkKind::Bind);
         assert_eq!((open.length, open.rkey), (32, window.key()));
         assert!(readable(&bare, &b, open));
         // Bound again, it has another key, and the old one is of no use. One of type 2 must be
@@ -339,7 +345,7 @@ fn a_window_can_be_closed_from_both_sides() {
         } else {
             a.post_send(2, Operation::Invalidate(open.rkey), &[])
                 .unwrap();
-            assert_eq!(bare.done(2).what, Completed::Invalidate);
+            assert_eq!(bare.done(2).what, WorkKind::Invalidate);
         }
         assert!(!readable(&bare, &b, open));
     }
@@ -373,12 +379,13 @@ fn completions_are_lent_one_by_one() {
     a.post_inline(3, Operation::Write(room.remote().at(0)), b"w")
         .unwrap();
     // All three are there once the first is back in the queue behind the others.
-    let mut seen: Vec<(u64, Completed, Option<u32>)> = Vec::new();
+    let mut seen: Vec<(u64, WorkKind, Option<u32>)> = Vec::new();
     let begun = std::time::Instant::now();
     while seen.len() < 3 {
         let mut completions = bare.completions.completions();
         if let Some(arrived) = completions.next().unwrap() {
-            let note = |arrived: Arrived<'_>| (arrived.tag(), arrived.what(), arrived.immediate());
+            let note =
+                |arrived: CompletionRef<'_>| (arrived.tag(), arrived.what(), arrived.immediate());
             arrived.status().unwrap();
             assert_eq!(arrived.completion().tag, arrived.tag());
             seen.push(note(arrived));
@@ -390,9 +397,9 @@ fn completions_are_lent_one_by_one() {
     assert_eq!(
         seen,
         [
-            (1, Completed::Receive, Some(5)),
-            (2, Completed::Send, None),
-            (3, Completed::Write, None)
+            (1, WorkKind::Receive, Some(5)),
+            (2, WorkKind::Send, None),
+            (3, WorkKind::Write, None)
         ]
     );
     assert!(bare.completions.completions().next().unwrap().is_none());

@@ -6,7 +6,10 @@ mod common;
 use std::thread;
 
 use common::door::{connect, endpoint, incoming, listener};
-use ferroce::{BufferPool, Connection, Error, Operation};
+use ferroce::Error;
+use ferroce::endpoint::Connection;
+use ferroce::mem::BufferPool;
+use ferroce::qp::Operation;
 
 const LIMIT: usize = 64 << 10;
 

@@ -16,7 +16,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use common::bare::{Bare, contents};
-use ferroce::{Buffer, Driver, MemoryRegion, Operation, Pending, PendingBuffer, QueuePair, Rc};
+use ferroce::Driver;
+use ferroce::mem::{Buffer, MemoryRegion};
+use ferroce::qp::{Operation, Pending, PendingBuffer, QueuePair};
+use ferroce::transport::Rc;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
@@ -214,7 +217,7 @@ impl World {
     fn drive(&mut self, n: usize) {
         let side = &self.sides[n % 2];
         match (&side.driver, &side.handles) {
-            (Some(driver), _) => driver.turn().unwrap(),
+            (Some(driver), _) => driver.dispatch().unwrap(),
             (None, Some(bare)) => assert_eq!(bare.completions.poll().unwrap(), None),
             _ => {}
         }
@@ -253,7 +256,7 @@ impl World {
     }
 
     /// A region of the other side.
-    fn there(&self, n: usize, place: usize) -> Option<ferroce::RemoteAddress> {
+    fn there(&self, n: usize, place: usize) -> Option<ferroce::mem::RemoteAddress> {
         let regions = &self.sides[1 - n % 2].regions;
         choose(regions, place).map(|at| regions[at].remote().at(0))
     }

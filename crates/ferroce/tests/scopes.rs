@@ -10,7 +10,11 @@ use std::time::{Duration, Instant};
 
 use common::DEADLINE;
 use common::bare::Bare;
-use ferroce::{Error, Operation, QueuePairState, Rc, RemoteAccess, WorkStatus};
+use ferroce::Error;
+use ferroce::cq::WorkStatus;
+use ferroce::mem::RemoteAccess;
+use ferroce::qp::{Operation, QueuePairState};
+use ferroce::transport::Rc;
 
 #[test]
 fn bytes_of_the_stack_are_sent_and_received() {
@@ -18,9 +22,9 @@ fn bytes_of_the_stack_are_sent_and_received() {
     let (a, b) = bare.pair::<Rc>();
     let (text, mut room) = (*b"from the stack", [0; 32]);
     let bytes = bare.domain.scope(DEADLINE, |scope| {
-        let (first, second) = scope.lend(&mut room).unwrap().split_at(16);
+        let (first, second) = scope.register_mut(&mut room).unwrap().split_at(16);
         let receiving = scope.receive(&a, first).unwrap();
-        let text = scope.share(&text).unwrap();
+        let text = scope.register(&text).unwrap();
         let sending = scope
             .send(
                 &b,
@@ -49,7 +53,7 @@ fn reads_and_atomics_bring_bytes_from_exposed_memory() {
     let mut room = [0; 24];
     let gone = bare.domain.scope(DEADLINE, |scope| {
         let remote = scope.expose(&exposed.0, RemoteAccess::ALL).unwrap();
-        let (read, old) = scope.lend(&mut room).unwrap().split_at(16);
+        let (read, old) = scope.register_mut(&mut room).unwrap().split_at(16);
         let reading = scope
             .fetch(&a, Operation::Read(remote.at(0)), read)
             .unwrap();
@@ -60,7 +64,7 @@ fn reads_and_atomics_bring_bytes_from_exposed_memory() {
         let (done, old) = scope.fetch(&a, add, old).unwrap().wait().unwrap();
         done.unwrap();
         assert_eq!(*old, [3; 8]);
-        let write = scope.share(b"hi").unwrap();
+        let write = scope.register(b"hi").unwrap();
         let sending = scope.send(&a, Operation::Write(remote.at(0)), &[write]);
         sending.unwrap().wait().unwrap().unwrap();
         remote
@@ -90,15 +94,15 @@ fn what_writes_needs_lent_bytes() {
     let remote = bare.region(&[0; 8]);
     let mut room = [0; 8];
     bare.domain.scope(DEADLINE, |scope| {
-        let shared = scope.share(b"12345678").unwrap();
+        let shared = scope.register(b"12345678").unwrap();
         let read = Operation::Read(remote.remote().at(0));
         let refused = scope.send(&a, read, &[shared]).unwrap_err();
         assert!(matches!(refused, Error::Misuse(_)), "{refused}");
-        let lent = scope.lend(&mut room).unwrap();
+        let lent = scope.register_mut(&mut room).unwrap();
         let refused = scope.fetch(&a, Operation::Send, lent).unwrap_err();
         assert!(matches!(refused.error, Error::Misuse(_)), "{refused}");
-        assert_eq!(refused.lent.len(), 8);
-        assert!(matches!(scope.share(&[]).unwrap_err(), Error::Misuse(_)));
+        assert_eq!(refused.bytes.len(), 8);
+        assert!(matches!(scope.register(&[]).unwrap_err(), Error::Misuse(_)));
     });
 }
 
@@ -109,8 +113,12 @@ fn a_scope_waits_for_what_it_posted() {
     let mut room = [0; 8];
     bare.domain.scope(DEADLINE, |scope| {
         // Nobody waits for either, and one is leaked with its bytes.
-        forget(scope.receive(&a, scope.lend(&mut room).unwrap()).unwrap());
-        let text = scope.share(b"leaked!!").unwrap();
+        forget(
+            scope
+                .receive(&a, scope.register_mut(&mut room).unwrap())
+                .unwrap(),
+        );
+        let text = scope.register(b"leaked!!").unwrap();
         drop(scope.send(&b, Operation::Send, &[text]).unwrap());
     });
     assert_eq!(&room, b"leaked!!");
@@ -124,7 +132,11 @@ fn what_does_not_end_in_time_is_flushed() {
     let mut room = [7; 8];
     let begun = Instant::now();
     bare.domain.scope(Duration::from_millis(30), |scope| {
-        forget(scope.receive(&a, scope.lend(&mut room).unwrap()).unwrap());
+        forget(
+            scope
+                .receive(&a, scope.register_mut(&mut room).unwrap())
+                .unwrap(),
+        );
     });
     assert!(begun.elapsed() < DEADLINE);
     assert_eq!(a.state().unwrap(), QueuePairState::Err);
@@ -149,7 +161,11 @@ fn a_panic_flushes_at_once_and_goes_on() {
     let begun = Instant::now();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         bare.domain.scope(DEADLINE * 100, |scope| {
-            forget(scope.receive(&a, scope.lend(&mut room).unwrap()).unwrap());
+            forget(
+                scope
+                    .receive(&a, scope.register_mut(&mut room).unwrap())
+                    .unwrap(),
+            );
             panic!("of the test");
         })
     }));
@@ -168,7 +184,9 @@ fn a_scope_outlives_queue_pairs_that_go() {
     let (a, _b) = bare.pair::<Rc>();
     let mut room = [7; 8];
     bare.domain.scope(DEADLINE * 100, |scope| {
-        let receiving = scope.receive(&a, scope.lend(&mut room).unwrap()).unwrap();
+        let receiving = scope
+            .receive(&a, scope.register_mut(&mut room).unwrap())
+            .unwrap();
         drop(a);
         let (result, room) = receiving.wait().unwrap();
         assert_eq!(result.unwrap_err().status, WorkStatus::FLUSHED);
@@ -193,8 +211,10 @@ fn a_driver_in_another_thread_serves_scopes() {
     for round in 1..50_u8 {
         let text = vec![round; 1 << 16];
         bare.domain.scope(DEADLINE, |scope| {
-            let receiving = scope.receive(&a, scope.lend(&mut room).unwrap()).unwrap();
-            let sent = scope.send(&b, Operation::Send, &[scope.share(&text).unwrap()]);
+            let receiving = scope
+                .receive(&a, scope.register_mut(&mut room).unwrap())
+                .unwrap();
+            let sent = scope.send(&b, Operation::Send, &[scope.register(&text).unwrap()]);
             receiving.wait().unwrap().0.unwrap();
             drop(sent.unwrap());
         });
@@ -209,11 +229,13 @@ fn a_driver_of_the_same_thread_does_not_stop_a_scope() {
     let bare = Bare::new();
     let (a, b) = bare.pair::<Rc>();
     let driver = bare.completions.driver().unwrap();
-    driver.turn().unwrap();
+    driver.dispatch().unwrap();
     let mut room = [0; 4];
     bare.domain.scope(DEADLINE, |scope| {
-        let receiving = scope.receive(&a, scope.lend(&mut room).unwrap()).unwrap();
-        drop(scope.send(&b, Operation::Send, &[scope.share(b"both").unwrap()]));
+        let receiving = scope
+            .receive(&a, scope.register_mut(&mut room).unwrap())
+            .unwrap();
+        drop(scope.send(&b, Operation::Send, &[scope.register(b"both").unwrap()]));
         receiving.wait().unwrap().0.unwrap();
     });
     assert_eq!(&room, b"both");
@@ -230,11 +252,13 @@ fn threads_wait_for_one_queue_together() {
                 for round in 0..50_u8 {
                     let mut room = [0; 4];
                     domain.scope(DEADLINE, |scope| {
-                        let receiving = scope.receive(a, scope.lend(&mut room).unwrap()).unwrap();
+                        let receiving = scope
+                            .receive(a, scope.register_mut(&mut room).unwrap())
+                            .unwrap();
                         let text = [round; 4];
                         // Inner scopes borrow what lives shorter.
                         domain.scope(DEADLINE, |inner| {
-                            let text = inner.share(&text).unwrap();
+                            let text = inner.register(&text).unwrap();
                             let sent = inner.send(b, Operation::Send, &[text]).unwrap();
                             sent.wait().unwrap().unwrap();
                         });

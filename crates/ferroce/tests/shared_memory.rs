@@ -12,7 +12,10 @@ use std::time::Instant;
 use std::{env, fs, thread};
 
 use common::bare::{Bare, contents};
-use ferroce::{Access, Error, MemoryRegion, Operation, Rc, SharedMemory};
+use ferroce::Error;
+use ferroce::mem::{Access, MemoryRegion, SharedMemory};
+use ferroce::qp::Operation;
+use ferroce::transport::Rc;
 
 /// Where the other process finds the memory.
 const VARIABLE: &str = "FERROCE_TEST_MEMORY";

@@ -11,12 +11,11 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use common::door::{connect, connector, endpoint, incoming, listener};
-use ferroce::{Error, RejectReason, Stream, StreamRoom};
+use ferroce::Error;
+use ferroce::cm::RejectReason;
+use ferroce::stream::{Stream, StreamRoom};
 
-const SMALL: StreamRoom = StreamRoom {
-    buffers: 4,
-    bytes: 100,
-};
+const SMALL: StreamRoom = StreamRoom::new(4, 100);
 
 /// Two ends, of endpoints of their own.
 fn pair(one: StreamRoom, other: StreamRoom) -> (Stream, Stream) {
@@ -138,9 +137,9 @@ fn random_sizes_rooms_and_dropped_futures_lose_and_repeat_nothing() {
     for seed in 1..=u64::from(common::seeds(6)) {
         println!("seed {seed}");
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let mut room = || StreamRoom {
-            buffers: u16::try_from(random.below(6) + 1).unwrap(),
-            bytes: u32::try_from(random.below(300) + 1).unwrap(),
+        let mut room = || {
+            let buffers = u16::try_from(random.below(6) + 1).unwrap();
+            StreamRoom::new(buffers, u32::try_from(random.below(300) + 1).unwrap())
         };
         let (server, client) = pair(room(), room());
         let length = 40_000;
@@ -155,7 +154,7 @@ fn random_sizes_rooms_and_dropped_futures_lose_and_repeat_nothing() {
 fn fill(stream: &mut Stream) -> usize {
     let mut all = 0;
     loop {
-        stream.connection().endpoint().turn().unwrap();
+        stream.connection().endpoint().dispatch().unwrap();
         match once(stream.write(&[1; 100])) {
             Some(written) => all += written.unwrap(),
             // What is on its way has to arrive before there is certainly no room.

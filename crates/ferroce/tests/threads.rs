@@ -6,14 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use common::pair::{CAPACITIES, End, listener, resolved};
-use ferroce::{
-    AddressHandle, Batch, Buffer, CompletionQueue, Completions, Connection, ConnectionParameters,
-    Connector, Context, Device, DeviceEvents, Driver, Endpoint, Error, Event, EventChannel,
-    EventKind, Eventually, Id, Incoming, Listener, MemoryRegion, MemoryWindow, Pending,
-    PendingAtomic, PendingBuffer, Prepared, ProtectionDomain, Provider, QueuePair,
-    QueuePairBuilder, Rc, Scope, SharedMemory, SharedReceiveQueue, Slice, Stream, Ud, Work,
-    XrcDomain, XrcTarget,
+use ferroce::cm::{ConnectionParameters, Event, EventChannel, EventKind, Id};
+use ferroce::cq::{CompletionQueue, Completions};
+use ferroce::device::{Context, Device, DeviceEvents};
+use ferroce::endpoint::{Awaitable, Connection, Connector, Endpoint, Incoming, Listener, Prepared};
+use ferroce::mem::{Buffer, MemoryRegion, MemoryWindow, ProtectionDomain, SharedMemory, Slice};
+use ferroce::qp::{
+    Batch, Pending, PendingAtomic, PendingBuffer, QueuePair, QueuePairBuilder, Work,
 };
+use ferroce::scope::Scope;
+use ferroce::srq::{SharedReceiveQueue, XrcDomain};
+use ferroce::stream::Stream;
+use ferroce::transport::{Rc, Ud, XrcTarget};
+use ferroce::ud::AddressHandle;
+use ferroce::{Driver, Error, Provider};
 
 fn shared<T: Send + Sync>() {}
 fn moved<T: Send>() {}
@@ -54,7 +60,7 @@ fn objects_are_for_all_threads() {
     shared::<PendingAtomic>();
     shared::<Work<Rc>>();
     shared::<Scope<'_, '_>>();
-    moved::<Eventually<'_, Connection>>();
+    moved::<Awaitable<'_, Connection>>();
     moved::<QueuePairBuilder<Rc>>();
     moved::<Batch<'_, Rc>>();
     moved::<Completions<'_>>();

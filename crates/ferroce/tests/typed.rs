@@ -4,11 +4,14 @@
 mod common;
 
 use common::bare::{Bare, PORT, contents};
-use ferroce::{
-    AddressHandle, Completed, Datagram, Error, GRH_BYTES, Operation, QueuePair, QueuePairAddress,
-    QueuePairAttributes, QueuePairState, Rc, SharedReceiveQueue, Uc, UcOperation, Ud, WorkStatus,
-    XrcDomain, XrcInitiator,
+use ferroce::Error;
+use ferroce::cq::{WorkKind, WorkStatus};
+use ferroce::qp::{
+    Operation, QueuePair, QueuePairAddress, QueuePairAttributes, QueuePairState, UcOperation,
 };
+use ferroce::srq::{SharedReceiveQueue, XrcDomain};
+use ferroce::transport::{Rc, Uc, Ud, XrcInitiator};
+use ferroce::ud::{AddressHandle, Datagram, GRH_BYTES};
 
 const QKEY: u32 = 0x1234_5678;
 
@@ -31,7 +34,7 @@ fn datagrams(
 }
 
 /// Waits for these two completions, in either order.
-fn both(bare: &Bare, tags: [u64; 2]) -> [ferroce::Done; 2] {
+fn both(bare: &Bare, tags: [u64; 2]) -> [ferroce::cq::Done; 2] {
     let found = [(); 2].map(|()| bare.completions.wait().unwrap());
     tags.map(|tag| {
         let one = found.iter().find(|c| c.tag == tag);
@@ -47,12 +50,9 @@ fn reliable_connections_go_through_their_states_and_move_bytes() {
         bare.builder().build().unwrap(),
     );
     assert_eq!(a.state().unwrap(), QueuePairState::Reset);
-    let (end_a, end_b) = (bare.initialise(&a), bare.initialise(&b));
+    let (end_a, end_b) = (bare.init(&a), bare.init(&b));
     assert_eq!(a.state().unwrap(), QueuePairState::Init);
-    let parameters = ferroce::LinkParameters {
-        timeout: 17,
-        ..Default::default()
-    };
+    let parameters = ferroce::qp::LinkParameters::default().timeout(17);
     a.ready_to_receive(&end_b, &parameters).unwrap();
     assert_eq!(a.state().unwrap(), QueuePairState::Rtr);
     a.ready_to_send(&parameters).unwrap();
@@ -72,7 +72,7 @@ fn reliable_connections_go_through_their_states_and_move_bytes() {
     let place = remote.remote().at(50);
     a.post_send(3, Operation::Write(place), &[local.slice(50..100).unwrap()])
         .unwrap();
-    assert_eq!(bare.done(3).what, Completed::Write);
+    assert_eq!(bare.done(3).what, WorkKind::Write);
     assert_eq!(contents(&remote), [1; 100]);
     a.flush().unwrap();
     assert_eq!(a.state().unwrap(), QueuePairState::Err);
@@ -87,7 +87,7 @@ fn limits_say_what_the_device_has() {
         limits.max_ah > 0 && limits.max_srq > 0 && limits.max_srq_wr > 0 && limits.max_srq_sge > 0
     );
     assert!(limits.max_mw > 0 && limits.max_mcast_grp > 0 && limits.max_mcast_qp_attach > 0);
-    assert_ne!(limits.atomics, ferroce::Atomicity::None);
+    assert_ne!(limits.atomics, ferroce::device::Atomicity::None);
 }
 
 #[test]
@@ -124,9 +124,9 @@ fn unreliable_connections_send_and_write() {
     let [received, written] = both(&bare, [1, 2]);
     assert_eq!(
         (received.what, received.immediate),
-        (Completed::ReceiveWriteImmediate, Some(77))
+        (WorkKind::ReceiveWriteImmediate, Some(77))
     );
-    assert_eq!(written.what, Completed::Write);
+    assert_eq!(written.what, WorkKind::Write);
     assert_eq!(contents(&remote), [3; 64]);
 }
 
@@ -200,7 +200,7 @@ fn a_multicast_group_reaches_its_members() {
     let last = u8::try_from(std::process::id() % 256).unwrap();
     let mut group = [0; 16];
     group[10..].copy_from_slice(&[0xff, 0xff, 239, 7, 1, last]);
-    let group = ferroce::Gid(group);
+    let group = ferroce::device::Gid(group);
     let room = bare.region(&[0; 2 * (GRH_BYTES + 4)]);
     for (i, member) in members.iter().enumerate() {
         member.activate(PORT, &bare.gid, QKEY).unwrap();
@@ -209,7 +209,7 @@ fn a_multicast_group_reaches_its_members() {
         let slice = room.slice(start..start + GRH_BYTES + 4).unwrap();
         member.post_receive(i as u64, &[slice]).unwrap();
     }
-    let path = ferroce::Path::new(PORT, &bare.gid, group).unwrap();
+    let path = ferroce::qp::Path::new(PORT, &bare.gid, group).unwrap();
     let to = AddressHandle::new(&bare.domain, &path).unwrap();
     let datagram = Datagram::new(&to, Datagram::MULTICAST, QKEY);
     sender.post_inline(9, datagram, b"news").unwrap();
@@ -269,7 +269,7 @@ fn xrc_names_the_queue_with_each_message() {
     initiator
         .post_send(6, add.to(second), &[local.slice(0..8).unwrap()])
         .unwrap();
-    assert_eq!(bare.done(6).what, Completed::FetchAdd);
+    assert_eq!(bare.done(6).what, WorkKind::FetchAdd);
     assert_eq!((local.load(0).unwrap(), remote.load(0).unwrap()), (40, 42));
 }
 
@@ -309,7 +309,7 @@ fn a_shared_receive_queue_serves_its_queue_pairs_and_futures() {
     assert_eq!(contents(&room)[8..14], *b"from d");
     // A receive that nobody took is given back when the queue goes.
     let pending = shared
-        .receive_buffer(ferroce::Buffer::new(&bare.domain, 8).unwrap())
+        .receive_buffer(ferroce::mem::Buffer::new(&bare.domain, 8).unwrap())
         .unwrap();
     drop((b, c, shared));
     let (result, buffer) = common::block_on(pending);

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use common::DEADLINE;
 use common::door::{connect, connector, endpoint, incoming, listener};
-use ferroce::{
-    Connection, Endpoint, Eventually, Incoming, Listener, Operation, Stream, StreamRoom,
-};
+use ferroce::endpoint::{Awaitable, Connection, Endpoint, Incoming, Listener};
+use ferroce::qp::Operation;
+use ferroce::stream::{Stream, StreamRoom};
 
 /// A task that serves an endpoint when it is woken, and when it ends.
 struct Serving {
@@ -28,14 +28,14 @@ struct Serving {
 
 impl Wake for Serving {
     fn wake(self: Arc<Self>) {
-        self.endpoint.turn().unwrap();
+        self.endpoint.dispatch().unwrap();
         self.woken.send(self.what).unwrap();
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.endpoint.turn().unwrap();
+        self.endpoint.dispatch().unwrap();
     }
 }
 
@@ -61,7 +61,7 @@ fn pending<F: Future + Unpin>(future: &mut F, waker: &Waker) {
 
 /// A wait for a connection, with a limit that is over soon, but was not when it was first polled:
 /// on a slow machine that takes a while.
-fn timed(listener: &'static Listener, waker: &Waker) -> Eventually<'static, Incoming> {
+fn timed(listener: &'static Listener, waker: &Waker) -> Awaitable<'static, Incoming> {
     let mut limit = Duration::from_millis(1);
     loop {
         let mut late = listener.accept().within(limit);
@@ -142,7 +142,7 @@ fn a_waker_may_serve_the_endpoint_that_woke_it() {
 
 /// A task that owns what it waited for once.
 struct Owning {
-    _waits: Mutex<Vec<Eventually<'static, ()>>>,
+    _waits: Mutex<Vec<Awaitable<'static, ()>>>,
 }
 
 impl Wake for Owning {

@@ -9,7 +9,7 @@ use crate::workspace::Workspace;
 
 const PROGRAM: &str = r#"
 fn main() -> Result<(), ferroce::Error> {
-    for device in ferroce::devices()? {
+    for device in ferroce::device::devices()? {
         println!("{}", device.name());
     }
     Ok(())

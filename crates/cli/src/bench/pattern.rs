@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ferroce::MemoryRegion;
+use ferroce::mem::MemoryRegion;
 
 use crate::connection::{Outcome, text};
 

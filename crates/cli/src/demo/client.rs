@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ferroce::{EventChannel, EventKind, Id, Operation, RemoteRegion, devices};
+use ferroce::cm::{EventChannel, EventKind, Id};
+use ferroce::device::devices;
+use ferroce::mem::RemoteRegion;
+use ferroce::qp::Operation;
 
 use super::end::{End, MEMORY, context, event, introduction, text};
 use super::message::{Message, difference, pattern};
@@ -269,7 +272,7 @@ fn leave(channel: &EventChannel, end: End) -> Outcome {
     event(channel, EventKind::Disconnected)?;
     let flushed = end.received.wait().map_err(text)?.result;
     match flushed {
-        Err(e) if e.status == ferroce::WorkStatus::FLUSHED => {
+        Err(e) if e.status == ferroce::cq::WorkStatus::FLUSHED => {
             say(&format!(
                 "DISCONNECTED: RTS -> ERR; the receives that were left come back as {e}"
             ));

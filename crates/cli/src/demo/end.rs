@@ -1,9 +1,10 @@
 //! What both sides have: one end of a connection with its memory and queues.
 
-use ferroce::{
-    Access, CompletionQueue, ConnectionParameters, Context, Done, Id, MemoryRegion, Operation,
-    ProtectionDomain, QueuePair, QueuePairCapacities, RemoteRegion,
-};
+use ferroce::cm::{ConnectionParameters, Id};
+use ferroce::cq::{CompletionQueue, Done};
+use ferroce::device::Context;
+use ferroce::mem::{Access, MemoryRegion, ProtectionDomain, RemoteRegion};
+use ferroce::qp::{Operation, QueuePair, QueuePairCapacities};
 
 use super::Outcome;
 use super::message::{LENGTH, Message};
@@ -44,11 +45,7 @@ impl End {
         let inbox = MemoryRegion::new(&domain, MEMORY, Access::LocalWrite)?;
         let sent = CompletionQueue::new(context, 64)?;
         let received = CompletionQueue::new(context, RECEIVES)?;
-        let capacities = QueuePairCapacities {
-            send: 32,
-            receive: RECEIVES,
-            pieces: 1,
-        };
+        let capacities = QueuePairCapacities::new(32, RECEIVES);
         let queue_pair = QueuePair::new(&id, &domain, &sent, &received, capacities)?;
         let end = Self {
             id,
@@ -69,10 +66,7 @@ impl End {
     pub(super) fn parameters(&self, word: &str) -> ConnectionParameters {
         let mut private_data = self.memory.remote().to_bytes().to_vec();
         private_data.extend(word.as_bytes());
-        ConnectionParameters {
-            private_data,
-            ..ConnectionParameters::default()
-        }
+        ConnectionParameters::default().private_data(private_data)
     }
 
     /// Posts a receive in place of one that was used up.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use ferroce::{Operation, RemoteRegion};
+use ferroce::mem::RemoteRegion;
+use ferroce::qp::Operation;
 
 use super::Outcome;
 use super::client::ask;

@@ -3,7 +3,10 @@
 
 use std::net::IpAddr;
 
-use ferroce::{Completed, Done, EventChannel, EventKind, Id, MemoryRegion, Operation};
+use ferroce::cm::{EventChannel, EventKind, Id};
+use ferroce::cq::{Done, WorkKind};
+use ferroce::mem::MemoryRegion;
+use ferroce::qp::Operation;
 
 use super::Outcome;
 use super::end::{End, MEMORY, context, done, event, introduction, text};
@@ -123,14 +126,14 @@ fn bulk(end: &End, arrived: &Done, mode: &mut Mode) -> Outcome {
 }
 
 fn is_message(arrived: &Done) -> bool {
-    arrived.what == Completed::Receive && arrived.bytes as usize == LENGTH
+    arrived.what == WorkKind::Receive && arrived.bytes as usize == LENGTH
 }
 
 /// The immediate of a WRITE that is meant to be told about: measurements use 0.
 fn told(arrived: &Done) -> Option<u32> {
     arrived
         .immediate
-        .filter(|&immediate| immediate != 0 && arrived.what == Completed::ReceiveWriteImmediate)
+        .filter(|&immediate| immediate != 0 && arrived.what == WorkKind::ReceiveWriteImmediate)
 }
 
 fn verify(region: &MemoryRegion, what: &str, seed: u64, length: u64) -> Outcome<Message> {

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferroce::{Access, Connection, Endpoint, Operation, PendingBuffer, Provider, RemoteRegion};
+use ferroce::Provider;
+use ferroce::endpoint::{Connection, Endpoint};
+use ferroce::mem::{Access, RemoteRegion};
+use ferroce::qp::{Operation, PendingBuffer};
 use ferroce_nic::survey::{self, Flow, Means, Said, Survey};
 
 use crate::connection::{Outcome, text};

@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use ferroce::{
-    Access, Arrivals, Buffer, CompletionQueue, GidType, LinkParameters, MemoryRegion, Operation,
-    PendingBuffer, ProtectionDomain, Provider, QueuePair, QueuePairBuilder, Rc, RemoteAccess,
-};
+use ferroce::Provider;
+use ferroce::cq::{CompletionBuffer, CompletionQueue};
+use ferroce::device::GidType;
+use ferroce::mem::{Access, Buffer, MemoryRegion, ProtectionDomain, RemoteAccess};
+use ferroce::qp::{LinkParameters, Operation, PendingBuffer, QueuePair, QueuePairBuilder};
+use ferroce::transport::Rc;
 
 use crate::{POSTED, SMALL, arrived, counted, counted_together};
 
@@ -38,7 +40,7 @@ impl Safe {
         });
         let ends = [0, 1].map(|side| {
             let pair: &[QueuePair<Rc>; 2] = &pair;
-            pair[side].initialise(1, gid, RemoteAccess::ALL).unwrap()
+            pair[side].init(1, gid, RemoteAccess::ALL).unwrap()
         });
         for side in 0..2 {
             let parameters = LinkParameters::default();
@@ -97,7 +99,7 @@ impl Safe {
 
     /// Takes all completions, as many at a time as there are.
     fn drain(&self, round: &str, side: usize, name: &str) {
-        let mut arrivals = Arrivals::new();
+        let mut arrivals = CompletionBuffer::new();
         counted_together(round, name, |seen| {
             let count = self.completions[side].poll_into(&mut arrivals).unwrap();
             for (index, arrived) in arrivals.iter().enumerate() {
@@ -159,8 +161,10 @@ impl Safe {
         let mut to = vec![[0_u8; SMALL]; POSTED];
         let limit = Duration::from_secs(60);
         self.domain.scope(limit, |scope| {
-            let from = scope.share(&from).unwrap();
-            let mut places = to.iter_mut().map(|place| scope.lend(place).unwrap());
+            let from = scope.register(&from).unwrap();
+            let mut places = to
+                .iter_mut()
+                .map(|place| scope.register_mut(place).unwrap());
             let mut places: Vec<_> = places.by_ref().collect();
             let mut receiving = Vec::with_capacity(POSTED);
             counted(round, "scoped post_recv 64", |_| {

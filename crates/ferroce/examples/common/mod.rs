@@ -4,7 +4,8 @@
 use std::net::SocketAddr;
 use std::{env, thread};
 
-use ferroce::{Endpoint, Listener, Provider};
+use ferroce::Provider;
+use ferroce::endpoint::{Endpoint, Listener};
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 

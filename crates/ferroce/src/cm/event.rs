@@ -7,6 +7,7 @@ use crate::sys::FetchedEvent;
 
 /// What happened to an identifier (`struct rdma_cm_event`; `rdma_get_cm_event(3)`).
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Event {
     /// What.
     pub kind: EventKind,
@@ -95,3 +96,5 @@ impl EventKind {
 /// Tells identifiers apart, in events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IdKey(pub(crate) usize);
+
+crate::display::shown_in_words!(EventKind);

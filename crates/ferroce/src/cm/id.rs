@@ -11,8 +11,11 @@ use ferroce_abi::cm_types::{
 };
 
 use super::{ConnectionParameters, EventChannel, IdKey};
+use crate::device::Context;
+use crate::qp::QueuePair;
 use crate::sys::{IdOption, Identifier};
-use crate::{Context, Error, QueuePair, Result, Ud};
+use crate::transport::Ud;
+use crate::{Error, Result};
 
 /// An identifier of the connection manager: what a socket is to TCP.
 pub struct Id(pub(crate) Arc<Identifier>);
@@ -31,12 +34,12 @@ impl Id {
     /// port, for finding one, or for joining multicast groups. Its ports are others than those of
     /// connections.
     ///
-    /// A client of a service resolves address and route as for a connection, makes the [`Ud`]
-    /// queue pair and [connects](Self::connect): the event
-    /// [`Established`](crate::EventKind::Established) then tells [where to
+    /// A client of a service resolves address and route as for a connection, makes the [`Ud`] queue
+    /// pair and [connects](Self::connect): the event
+    /// [`Established`](crate::cm::EventKind::Established) then tells [where to
     /// send](super::Event::datagrams). Nothing stays connected. The service finds a
-    /// [`ConnectRequest`](crate::EventKind::ConnectRequest) and [accepts](Self::accept_datagrams)
-    /// or rejects.
+    /// [`ConnectRequest`](crate::cm::EventKind::ConnectRequest) and
+    /// [accepts](Self::accept_datagrams) or rejects.
     ///
     /// # Errors
     /// Out of memory.
@@ -72,9 +75,9 @@ impl Id {
     }
 
     /// The device that it is on. Known from the event
-    /// [`AddressResolved`](crate::EventKind::AddressResolved) or
-    /// [`ConnectRequest`](crate::EventKind::ConnectRequest) on, or once it is [bound](Self::bind)
-    /// to an address that is not unspecified.
+    /// [`AddressResolved`](crate::cm::EventKind::AddressResolved) or
+    /// [`ConnectRequest`](crate::cm::EventKind::ConnectRequest) on, or once it is
+    /// [bound](Self::bind) to an address that is not unspecified.
     #[must_use]
     pub fn context(&self) -> Option<Context> {
         self.0.device().cloned().map(Context)
@@ -117,8 +120,8 @@ impl Id {
     }
 
     /// Finds the device for an address of a peer (`rdma_resolve_addr(3)`), within that time, of
-    /// which whole milliseconds count. [`AddressResolved`](crate::EventKind::AddressResolved) or
-    /// [`AddressError`](crate::EventKind::AddressError) follows.
+    /// which whole milliseconds count. [`AddressResolved`](crate::cm::EventKind::AddressResolved)
+    /// or [`AddressError`](crate::cm::EventKind::AddressError) follows.
     ///
     /// # Errors
     /// EINVAL in the wrong state.
@@ -142,8 +145,8 @@ impl Id {
     }
 
     /// Finds the way to the peer (`rdma_resolve_route(3)`), within that time, of which whole
-    /// milliseconds count. [`RouteResolved`](crate::EventKind::RouteResolved) or
-    /// [`RouteError`](crate::EventKind::RouteError) follows.
+    /// milliseconds count. [`RouteResolved`](crate::cm::EventKind::RouteResolved) or
+    /// [`RouteError`](crate::cm::EventKind::RouteError) follows.
     ///
     /// # Errors
     /// EINVAL in the wrong state.
@@ -152,8 +155,9 @@ impl Id {
     }
 
     /// Asks the peer for a connection, or for where its datagrams go (`rdma_connect(3)`).
-    /// [`Established`](crate::EventKind::Established), [`Rejected`](crate::EventKind::Rejected) or
-    /// [`Unreachable`](crate::EventKind::Unreachable) follows.
+    /// [`Established`](crate::cm::EventKind::Established),
+    /// [`Rejected`](crate::cm::EventKind::Rejected) or
+    /// [`Unreachable`](crate::cm::EventKind::Unreachable) follows.
     ///
     /// # Errors
     /// EINVAL in the wrong state, or for parameters that are too large.
@@ -162,7 +166,7 @@ impl Id {
     }
 
     /// Agrees to a connect request (`rdma_accept(3)`).
-    /// [`Established`](crate::EventKind::Established) follows.
+    /// [`Established`](crate::cm::EventKind::Established) follows.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -191,8 +195,8 @@ impl Id {
     pub const QKEY: u32 = RDMA_UDP_QKEY.cast_unsigned();
 
     /// Turns a connect request down, with at most 148 bytes for the other program, 136 of datagrams
-    /// (`rdma_reject(3)`). It hears [`Rejected`](crate::EventKind::Rejected), of datagrams
-    /// [`Unreachable`](crate::EventKind::Unreachable), with the bytes as [private
+    /// (`rdma_reject(3)`). It hears [`Rejected`](crate::cm::EventKind::Rejected), of datagrams
+    /// [`Unreachable`](crate::cm::EventKind::Unreachable), with the bytes as [private
     /// data](ConnectionParameters::private_data) and a reason as status: 28 if the program rejected
     /// a connection.
     ///
@@ -203,8 +207,8 @@ impl Id {
     }
 
     /// Ends the connection (`rdma_disconnect(3)`): work of its queue pair is flushed.
-    /// [`Disconnected`](crate::EventKind::Disconnected) follows at the peer, and here when the peer
-    /// has answered, which its program does by the same call.
+    /// [`Disconnected`](crate::cm::EventKind::Disconnected) follows at the peer, and here when the
+    /// peer has answered, which its program does by the same call.
     ///
     /// # Errors
     /// EINVAL if there is no connection.
@@ -214,7 +218,7 @@ impl Id {
 
     /// Says that the peer's last word, which makes the connection, must have been lost, since
     /// something has come on the connection (`rdma_notify(3)`). To be called at
-    /// [`Established`](crate::DeviceEventKind::CommunicationEstablished) of the device.
+    /// [`Established`](crate::device::DeviceEventKind::CommunicationEstablished) of the device.
     ///
     /// # Errors
     /// EINVAL if there is no connection that waits for it.
@@ -269,6 +273,7 @@ impl Id {
 
 /// How a queue pair takes part in a multicast group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Membership {
     /// It sends and receives.
     Full,
@@ -279,10 +284,10 @@ pub enum Membership {
 /// Multicast groups, of identifiers [for datagrams](Self::for_datagrams).
 impl Id {
     /// Joins a group (`rdma_join_multicast_ex(3)`). It is bound or has resolved an address before,
-    /// so its device is known. [`MulticastJoin`](crate::EventKind::MulticastJoin), with [where to
-    /// send](super::Event::datagrams), or [`MulticastError`](crate::EventKind::MulticastError)
-    /// follows. When the event was fetched, its queue pair, if it has one, receives what is sent to
-    /// the group.
+    /// so its device is known. [`MulticastJoin`](crate::cm::EventKind::MulticastJoin), with [where
+    /// to send](super::Event::datagrams), or
+    /// [`MulticastError`](crate::cm::EventKind::MulticastError) follows. When the event was
+    /// fetched, its queue pair, if it has one, receives what is sent to the group.
     ///
     /// # Errors
     /// EINVAL for an address that is no group's, or without a device.

@@ -1,20 +1,25 @@
 //! What the two sides tell each other.
 
+use crate::Result;
+use crate::mem::ProtectionDomain;
+use crate::qp::Path;
+use crate::setters::setters;
 use crate::sys::Service;
-use crate::{AddressHandle, Datagram, Path, ProtectionDomain, Result};
+use crate::ud::{AddressHandle, Datagram};
 
 /// What the two sides of a connection tell each other (`struct rdma_conn_param`; `rdma_connect(3)`,
 /// `rdma_accept(3)`).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ConnectionParameters {
     /// For the other program: at most 56 bytes with a connect request, 196 with the answer; for
     /// datagrams 180 and 136.
     pub private_data: Vec<u8>,
     /// READs and atomics of the peer that this side serves at once: at most
-    /// [`max_qp_rd_atom`](crate::DeviceLimits::max_qp_rd_atom).
+    /// [`max_qp_rd_atom`](crate::device::DeviceLimits::max_qp_rd_atom).
     pub responder_resources: u8,
     /// READs and atomics that this side has outstanding at once: at most
-    /// [`max_qp_init_rd_atom`](crate::DeviceLimits::max_qp_init_rd_atom).
+    /// [`max_qp_init_rd_atom`](crate::device::DeviceLimits::max_qp_init_rd_atom).
     pub initiator_depth: u8,
     /// Attempts after a loss; 0 to 7.
     pub retry_count: u8,
@@ -32,6 +37,25 @@ impl Default for ConnectionParameters {
             rnr_retry_count: 7,
         }
     }
+}
+
+impl ConnectionParameters {
+    /// Sets [`private_data`](Self#structfield.private_data).
+    #[must_use]
+    pub fn private_data(self, private_data: impl Into<Vec<u8>>) -> Self {
+        Self {
+            private_data: private_data.into(),
+            ..self
+        }
+    }
+}
+
+setters! {
+    ConnectionParameters:
+    responder_resources: u8,
+    initiator_depth: u8,
+    retry_count: u8,
+    rnr_retry_count: u8,
 }
 
 /// Where datagrams are to be sent: the queue pair of a service, or all those of a multicast group.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::eventually::{deadline, within};
+use super::awaitable::{deadline, within};
 use super::{Endpoint, block};
 use crate::Result;
 use crate::sys::{Unfinished, spawn};

@@ -44,7 +44,7 @@ pub(super) fn on<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Outpu
             return Ok(out);
         }
         loop {
-            shared.turn()?;
+            shared.dispatch()?;
             if sleeper.woken.swap(false, Ordering::AcqRel) {
                 break;
             }

@@ -5,14 +5,16 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::eventually::{deadline, within};
+use super::awaitable::{deadline, within};
 use super::line::Line;
 use super::setup::{Parts, Setup};
-use super::{Endpoint, Eventually};
-use crate::{
-    Access, Buffer, CompletionQueue, ConnectionParameters, Context, EventKind, MemoryRegion,
-    ProtectionDomain, QueuePair, Result,
-};
+use super::{Awaitable, Endpoint};
+use crate::Result;
+use crate::cm::{ConnectionParameters, EventKind};
+use crate::cq::CompletionQueue;
+use crate::device::Context;
+use crate::mem::{Access, Buffer, MemoryRegion, ProtectionDomain};
+use crate::qp::QueuePair;
 
 /// A reliable connection: a queue pair and what belongs to it. When it is dropped, work that has
 /// not completed is flushed, and the connection ends.
@@ -111,7 +113,7 @@ impl Connection {
     /// [`Endpoint::block_on`].
     ///
     /// # Errors
-    /// As [`Endpoint::turn`].
+    /// As [`Endpoint::dispatch`].
     pub fn wait<F: Future>(&self, future: F) -> Result<F::Output> {
         self.endpoint().block_on(future)
     }
@@ -123,9 +125,9 @@ impl Connection {
     ///
     /// # Errors
     /// Those of `rdma_disconnect(3)`, but not that the connection has ended already.
-    pub fn disconnect(&self) -> Eventually<'static, ()> {
+    pub fn disconnect(&self) -> Awaitable<'static, ()> {
         let line = Arc::clone(&self.line);
-        Eventually::new(&self.line.shared, async move {
+        Awaitable::new(&self.line.shared, async move {
             match line.id.disconnect() {
                 Err(e) if !line.has_ended() => return Err(e),
                 _ => {}
@@ -133,6 +135,7 @@ impl Connection {
             line.ended().await;
             Ok(())
         })
+        .within_span(span!("disconnect", queue_pair = self.queue_pair.number()))
     }
 
     /// Ready when the connection has ended, on either side. What came before is with its
@@ -140,8 +143,8 @@ impl Connection {
     ///
     /// # Errors
     /// None of its own.
-    pub fn disconnected(&self) -> Eventually<'_, ()> {
-        Eventually::new(&self.line.shared, async {
+    pub fn disconnected(&self) -> Awaitable<'_, ()> {
+        Awaitable::new(&self.line.shared, async {
             self.line.ended().await;
             Ok(())
         })
@@ -224,9 +227,13 @@ impl Prepared {
     /// [`Error::Rejected`](crate::Error::Rejected) with the peer's reason and private data,
     /// [`Error::TimedOut`](crate::Error::TimedOut), [`Error::Unexpected`](crate::Error::Unexpected)
     /// if the peer cannot be reached or has given up, or those of the manual pages.
-    pub fn establish(self) -> Eventually<'static, Connection> {
+    pub fn establish(self) -> Awaitable<'static, Connection> {
         let shared = Arc::clone(&self.connection.line.shared);
-        Eventually::new(&shared, async move {
+        let span = span!(
+            "establish",
+            queue_pair = self.connection.queue_pair.number()
+        );
+        Awaitable::new(&shared, async move {
             let limit = self.setup.timeout;
             let shared = Arc::clone(&self.connection.line.shared);
             let agreed = Box::pin(self.agree());
@@ -238,6 +245,7 @@ impl Prepared {
             )
             .await
         })
+        .within_span(span)
     }
 
     async fn agree(self) -> Result<Connection> {

@@ -5,13 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::awaitable::{deadline, within};
 use super::connection::{Prepared, Role};
-use super::eventually::{deadline, within};
 use super::line::Line;
 use super::setup::{Setup, setup_methods};
 use super::shared::Runtime;
-use super::{Connection, Eventually};
-use crate::{ConnectionParameters, EventKind, Result};
+use super::{Awaitable, Connection};
+use crate::Result;
+use crate::cm::{ConnectionParameters, EventKind};
 
 /// What makes connections to listeners. It can be used again and again.
 #[derive(Clone)]
@@ -50,7 +51,7 @@ impl Connector {
     }
 
     /// Traffic class of what the connections send
-    /// ([`Id::set_type_of_service`](crate::Id::set_type_of_service)).
+    /// ([`Id::set_type_of_service`](crate::cm::Id::set_type_of_service)).
     #[must_use]
     pub fn type_of_service(mut self, class: u8) -> Self {
         self.type_of_service = Some(class);
@@ -58,26 +59,25 @@ impl Connector {
     }
 
     /// A future that can be waited for.
-    pub(crate) fn eventually<T>(
+    pub(crate) fn awaitable<T>(
         &self,
         future: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> Eventually<'static, T>
+    ) -> Awaitable<'static, T>
     where
         T: 'static,
     {
-        Eventually::new(&self.shared, future)
+        Awaitable::new(&self.shared, future)
     }
 
     /// Connects to a listener: [`prepare`](Self::prepare), then [`Prepared::establish`].
     ///
     /// # Errors
     /// Those of both.
-    pub fn connect(&self, to: SocketAddr) -> Eventually<'static, Connection> {
-        let preparing = self.prepare(to);
-        Eventually::new(
-            &self.shared,
-            async move { preparing.await?.establish().await },
-        )
+    pub fn connect(&self, to: SocketAddr) -> Awaitable<'static, Connection> {
+        let span = span!("connect", %to);
+        let preparing = span.in_scope(|| self.prepare(to));
+        let connecting = async move { preparing.await?.establish().await };
+        Awaitable::new(&self.shared, connecting).within_span(span)
     }
 
     /// Finds the device and the way to a listener, and makes the queue pair
@@ -87,14 +87,14 @@ impl Connector {
     /// # Errors
     /// [`Error::Unexpected`](crate::Error::Unexpected) if there is no way to the address,
     /// [`Error::TimedOut`](crate::Error::TimedOut), or those of the manual pages.
-    pub fn prepare(&self, to: SocketAddr) -> Eventually<'static, Prepared> {
+    pub fn prepare(&self, to: SocketAddr) -> Awaitable<'static, Prepared> {
         let (shared, setup) = (Arc::clone(&self.shared), self.setup.clone());
         let way = Way {
             from: self.source,
             to,
             type_of_service: self.type_of_service,
         };
-        Eventually::new(&self.shared, async move {
+        Awaitable::new(&self.shared, async move {
             let limit = setup.timeout;
             let resolved = Box::pin(resolve(Arc::clone(&shared), way, limit));
             let line = within(
@@ -107,6 +107,7 @@ impl Connector {
             let unknown = ConnectionParameters::default();
             Prepared::new(line, setup, Role::Connects, unknown)
         })
+        .within_span(span!("resolve", %to))
     }
 }
 

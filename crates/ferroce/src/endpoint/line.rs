@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::shared::Runtime;
+use crate::cm::{Event, EventKind, Id, RejectReason};
 use crate::wake::{Crowd, Standing, wake_all};
-use crate::{Error, Event, EventKind, Id, RejectReason, Result};
+use crate::{Error, Result};
 
 /// An identifier whose events an endpoint keeps until they are asked for.
 pub(super) struct Line {
@@ -205,7 +206,9 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use super::Line;
-    use crate::{ConnectionParameters, Endpoint, Event, EventKind, Provider};
+    use crate::Provider;
+    use crate::cm::{ConnectionParameters, Event, EventKind};
+    use crate::endpoint::Endpoint;
 
     #[test]
     fn what_was_heard_before_a_move_is_heard_behind_it() {

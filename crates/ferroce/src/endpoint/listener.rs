@@ -8,8 +8,9 @@ use super::connection::{Prepared, Role};
 use super::line::Line;
 use super::setup::{Setup, setup_methods};
 use super::shared::Runtime;
-use super::{Connection, Endpoint, Eventually};
-use crate::{ConnectionParameters, Result};
+use super::{Awaitable, Connection, Endpoint};
+use crate::Result;
+use crate::cm::ConnectionParameters;
 
 /// What hears connect requests at an address. When it is dropped, those that were not taken are
 /// rejected.
@@ -43,19 +44,20 @@ impl Listener {
     ///
     /// # Errors
     /// [`Error::Unexpected`](crate::Error::Unexpected) if the device is gone.
-    pub fn accept(&self) -> Eventually<'static, Incoming> {
+    pub fn accept(&self) -> Awaitable<'static, Incoming> {
         let listening = Arc::clone(&self.line);
-        Eventually::new(&self.line.shared, async move {
+        Awaitable::new(&self.line.shared, async move {
             loop {
                 if let (event, Some(line)) = listening.heard().await? {
                     return Ok(Incoming::new(line, event.parameters, event.peer));
                 }
             }
         })
+        .within_span(span!("listen", port = self.port()))
     }
 
     /// The oldest connect request that the endpoint has brought, if there is one. For loops of
-    /// one's own, after [`Endpoint::turn`].
+    /// one's own, after [`Endpoint::dispatch`].
     ///
     /// # Errors
     /// As [`accept`](Self::accept).
@@ -109,16 +111,16 @@ impl Incoming {
     }
 
     /// What is to be done with it, as a future that can be waited for.
-    pub(crate) fn eventually<T, F>(
+    pub(crate) fn awaitable<T, F>(
         self,
         work: impl FnOnce(Self) -> F + Send + 'static,
-    ) -> Eventually<'static, T>
+    ) -> Awaitable<'static, T>
     where
         F: Future<Output = Result<T>> + Send + 'static,
         T: 'static,
     {
         let shared = Arc::clone(&self.line.shared);
-        Eventually::new(&shared, work(self))
+        Awaitable::new(&shared, work(self))
     }
 
     /// What the peer said: its private data, which may have zeros behind it, and how many READs and
@@ -138,9 +140,11 @@ impl Incoming {
     ///
     /// # Errors
     /// Those of both.
-    pub fn accept(self) -> Eventually<'static, Connection> {
+    pub fn accept(self) -> Awaitable<'static, Connection> {
         let shared = Arc::clone(&self.line.shared);
-        Eventually::new(&shared, async move { self.prepare()?.establish().await })
+        let span = span!("accept", peer = ?self.peer);
+        let accepting = async move { self.prepare()?.establish().await };
+        Awaitable::new(&shared, accepting).within_span(span)
     }
 
     /// Makes the queue pair (`rdma_create_qp(3)`). Before the peer is answered, receives can be

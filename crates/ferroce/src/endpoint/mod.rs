@@ -1,10 +1,17 @@
 //! Endpoints: listeners, connectors and connections that are served together.
 
+/// A span of what an endpoint does, for the program's own subscriber.
+macro_rules! span {
+    ($($what:tt)*) => {
+        tracing::debug_span!(target: "ferroce::endpoint", $($what)*)
+    };
+}
+
+mod awaitable;
 mod background;
 mod block;
 mod connection;
 mod connector;
-mod eventually;
 mod line;
 mod listener;
 mod setup;
@@ -17,9 +24,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+pub use awaitable::Awaitable;
 pub use connection::{Connection, Prepared};
 pub use connector::Connector;
-pub use eventually::Eventually;
 pub use listener::{Incoming, Listener};
 
 use crate::driver::Driver;
@@ -32,16 +39,18 @@ pub(crate) use shared::Runtime;
 /// It has one descriptor ([`AsFd`]) for everything that happens to them: events of the connection
 /// manager, completions, and time limits. However many connections there are, they share a few
 /// descriptors and one thread can serve them all, in one of these ways:
-/// - [`Eventually::wait`] and [`block_on`](Self::block_on) serve the endpoint while they wait:
+/// - [`Awaitable::wait`] and [`block_on`](Self::block_on) serve the endpoint while they wait:
 ///   nothing else is needed in a program whose threads block;
 /// - a [`Driver`] serves it in a thread, an event loop, or a task of any runtime, for futures that
 ///   are polled elsewhere.
 ///
-/// All connections on one device share a [`ProtectionDomain`](crate::ProtectionDomain): what was
-/// registered for one can be used with all.
+/// All connections on one device share a [`ProtectionDomain`](crate::mem::ProtectionDomain): what
+/// was registered for one can be used with all.
 ///
 /// ```
-/// use ferroce::{Endpoint, Operation, Provider};
+/// use ferroce::Provider;
+/// use ferroce::endpoint::Endpoint;
+/// use ferroce::qp::Operation;
 /// let endpoint = Endpoint::new(&Provider::software())?;
 /// let listener = endpoint.listen("127.0.0.1:0".parse().unwrap())?;
 /// let address = ([127, 0, 0, 1], listener.port()).into();
@@ -99,7 +108,7 @@ impl Endpoint {
     }
 
     /// Connects to a listener, with defaults: see [`Connector::connect`].
-    pub fn connect(&self, to: SocketAddr) -> Eventually<'static, Connection> {
+    pub fn connect(&self, to: SocketAddr) -> Awaitable<'static, Connection> {
         self.connector().connect(to)
     }
 
@@ -114,15 +123,15 @@ impl Endpoint {
     ///
     /// # Errors
     /// A queue overflowed, or a device is gone.
-    pub fn turn(&self) -> Result<()> {
-        self.0.turn()
+    pub fn dispatch(&self) -> Result<()> {
+        self.0.dispatch()
     }
 
     /// Waits for a future in this thread, and serves the endpoint meanwhile. The future may be of
     /// anything that completes through this endpoint, or elsewhere.
     ///
     /// # Errors
-    /// As [`turn`](Self::turn).
+    /// As [`dispatch`](Self::dispatch).
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
         block::on(&self.0, future)
     }

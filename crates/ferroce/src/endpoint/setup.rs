@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::line::Line;
 use super::no_device;
+use crate::cm::ConnectionParameters;
+use crate::cq::{CompletionQueue, Timestamps};
+use crate::mem::ProtectionDomain;
+use crate::qp::{QueuePair, QueuePairBuilder, QueuePairCapacities};
 use crate::sys::Queue;
-use crate::{
-    CompletionQueue, ConnectionParameters, Error, ProtectionDomain, QueuePair, QueuePairBuilder,
-    QueuePairCapacities, Result, Timestamps,
-};
+use crate::{Error, Result};
 
 /// The program's last word on a queue pair.
 type Finish = dyn Fn(QueuePairBuilder) -> Result<QueuePairBuilder> + Send + Sync;
@@ -28,11 +29,7 @@ pub(super) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
-            capacities: QueuePairCapacities {
-                send: 32,
-                receive: 32,
-                pieces: 2,
-            },
+            capacities: QueuePairCapacities::new(32, 32).with_pieces(2),
             timestamps: Timestamps::None,
             finish: None,
             parameters: ConnectionParameters::default(),
@@ -106,20 +103,21 @@ macro_rules! setup_methods {
         /// What the queue pair holds; 32 sends, 32 receives and 2 pieces of memory each unless this
         /// is called.
         #[must_use]
-        pub fn capacities(mut self, capacities: crate::QueuePairCapacities) -> Self {
+        pub fn capacities(mut self, capacities: crate::qp::QueuePairCapacities) -> Self {
             self.setup.capacities = capacities;
             self
         }
 
         /// Has the last word on the queue pair, of which everything else is decided: inline data,
-        /// [unsignalled](crate::QueuePairBuilder::unsignalled) work, a
-        /// [shared receive queue](crate::QueuePairBuilder::shared_receives) in its
-        /// [domain](crate::QueuePairBuilder::domain), a completion queue of one's own for receives.
-        /// The endpoint brings what completes in the queue that it made; another one needs a
-        /// [driver](crate::Driver), or is polled.
+        /// [unsignalled](crate::qp::QueuePairBuilder::unsignalled) work, a [shared receive
+        /// queue](crate::qp::QueuePairBuilder::shared_receives) in its
+        /// [domain](crate::qp::QueuePairBuilder::domain), a completion queue of one's own for
+        /// receives. The endpoint brings what completes in the queue that it made; another one
+        /// needs a [driver](crate::Driver), or is polled.
         ///
         /// ```
-        /// # use ferroce::{Endpoint, Provider};
+        /// # use ferroce::Provider;
+        /// # use ferroce::endpoint::Endpoint;
         /// # let endpoint = Endpoint::new(&Provider::software())?;
         /// let connector = endpoint
         ///     .connector()
@@ -129,7 +127,7 @@ macro_rules! setup_methods {
         #[must_use]
         pub fn queue_pair(
             mut self,
-            finish: impl Fn(crate::QueuePairBuilder) -> Result<crate::QueuePairBuilder>
+            finish: impl Fn(crate::qp::QueuePairBuilder) -> Result<crate::qp::QueuePairBuilder>
             + Send
             + Sync
             + 'static,
@@ -141,7 +139,7 @@ macro_rules! setup_methods {
         /// Has completions carry the time (`ibv_create_cq_ex(3)`). Making the connection fails with
         /// EOPNOTSUPP or EINVAL if the device does not have such timestamps.
         #[must_use]
-        pub fn timestamps(mut self, timestamps: crate::Timestamps) -> Self {
+        pub fn timestamps(mut self, timestamps: crate::cq::Timestamps) -> Self {
             self.setup.timestamps = timestamps;
             self
         }
@@ -157,7 +155,7 @@ macro_rules! setup_methods {
         /// Everything that the two sides tell each other. As many READs and atomics as the device
         /// can at most, whatever this says.
         #[must_use]
-        pub fn parameters(mut self, parameters: crate::ConnectionParameters) -> Self {
+        pub fn parameters(mut self, parameters: crate::cm::ConnectionParameters) -> Self {
             self.setup.parameters = parameters;
             self
         }

@@ -9,10 +9,13 @@ use std::time::{Duration, Instant};
 use super::background::Background;
 use super::line::Line;
 use super::timers::Timers;
+use crate::Result;
+use crate::cm::{Event, EventChannel, IdKey};
+use crate::device::Context;
 use crate::driver::Drive;
+use crate::mem::ProtectionDomain;
 use crate::sys::{Alarm, CompletionChannel, Poller};
 use crate::wake::wake_all;
-use crate::{Context, Event, EventChannel, IdKey, ProtectionDomain, Result};
 
 /// Names of descriptors in the poller; devices have their index.
 const EVENTS: u64 = u64::MAX;
@@ -101,7 +104,7 @@ impl Runtime {
 
     /// Serves what there is to serve, without waiting. No lock is held while tasks are woken: they
     /// may come back here.
-    pub(super) fn turn(self: &Arc<Self>) -> Result<()> {
+    pub(super) fn dispatch(self: &Arc<Self>) -> Result<()> {
         for name in self.poller.readable()? {
             match name {
                 EVENTS => self.take_events()?,
@@ -181,8 +184,8 @@ impl AsFd for Runtime {
 }
 
 impl Drive for Arc<Runtime> {
-    fn turn(&self) -> Result<()> {
-        Runtime::turn(self)
+    fn dispatch(&self) -> Result<()> {
+        Runtime::dispatch(self)
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

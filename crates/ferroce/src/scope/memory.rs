@@ -12,13 +12,13 @@ use super::{Receiving, Waiting, length};
 
 /// Bytes that are shared with the device until the scope ends.
 #[derive(Clone)]
-pub struct Shared<'scope> {
+pub struct ScopedBytes<'scope> {
     pub(super) bytes: &'scope [u8],
     pub(super) region: Arc<BorrowedRegion>,
     pub(super) offset: usize,
 }
 
-impl Shared<'_> {
+impl ScopedBytes<'_> {
     /// A part of them.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Shared<'_> {
     }
 }
 
-impl Deref for Shared<'_> {
+impl Deref for ScopedBytes<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -45,20 +45,20 @@ impl Deref for Shared<'_> {
     }
 }
 
-impl fmt::Debug for Shared<'_> {
+impl fmt::Debug for ScopedBytes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Shared({} bytes)", self.bytes.len())
+        write!(f, "ScopedBytes({} bytes)", self.bytes.len())
     }
 }
 
 /// Bytes that the program and the device have in turn, until the scope ends. While the program has
 /// this, they are ordinary bytes; work takes it away and gives it back.
-pub struct Lent<'scope> {
+pub struct ScopedBytesMut<'scope> {
     pub(super) memory: BorrowedMut,
     pub(super) scope: PhantomData<&'scope mut [u8]>,
 }
 
-impl<'scope> Lent<'scope> {
+impl<'scope> ScopedBytesMut<'scope> {
     /// In two parts, the first of `at` bytes, which go their own ways.
     ///
     /// # Panics
@@ -83,18 +83,18 @@ impl<'scope> Lent<'scope> {
     pub(super) fn receiving(
         self,
         posted: Result<Waiting>,
-    ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
+    ) -> std::result::Result<Receiving<'scope>, RefusedBytes<'scope>> {
         match posted {
             Ok(waiting) => Ok(Receiving {
                 waiting,
                 lent: self,
             }),
-            Err(error) => Err(RefusedLent { error, lent: self }),
+            Err(error) => Err(RefusedBytes { error, bytes: self }),
         }
     }
 }
 
-impl Deref for Lent<'_> {
+impl Deref for ScopedBytesMut<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -102,31 +102,32 @@ impl Deref for Lent<'_> {
     }
 }
 
-impl DerefMut for Lent<'_> {
+impl DerefMut for ScopedBytesMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
         self.memory.bytes_mut()
     }
 }
 
-impl fmt::Debug for Lent<'_> {
+impl fmt::Debug for ScopedBytesMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Lent({} bytes)", self.len())
+        write!(f, "ScopedBytesMut({} bytes)", self.len())
     }
 }
 
 /// Work that was not posted, and its bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub struct RefusedLent<'scope> {
+#[non_exhaustive]
+pub struct RefusedBytes<'scope> {
     /// Why.
     #[source]
     pub error: Error,
     /// The bytes.
-    pub lent: Lent<'scope>,
+    pub bytes: ScopedBytesMut<'scope>,
 }
 
-impl From<RefusedLent<'_>> for Error {
-    fn from(refused: RefusedLent<'_>) -> Self {
+impl From<RefusedBytes<'_>> for Error {
+    fn from(refused: RefusedBytes<'_>) -> Self {
         refused.error
     }
 }

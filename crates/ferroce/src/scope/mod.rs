@@ -8,17 +8,17 @@ use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::pending::Ticket;
+use crate::cq::{Done, WorkError};
+use crate::mem::{Access, ProtectionDomain, RemoteAccess, RemoteRegion};
+use crate::qp::pending::Ticket;
+use crate::qp::{Operation, QueuePair, Work};
 use crate::sys::{BorrowedMut, BorrowedRegion, Memory, Order, Pieces, Posts, Queue, Reader};
 use crate::transport::{Receives, Sends};
-use crate::{
-    Access, Done, Error, Operation, ProtectionDomain, QueuePair, RemoteAccess, RemoteRegion,
-    Result, Work, WorkError,
-};
+use crate::{Error, Result};
 
 mod memory;
 
-pub use memory::{Lent, RefusedLent, Shared};
+pub use memory::{RefusedBytes, ScopedBytes, ScopedBytesMut};
 
 /// A scope in which borrowed memory can be sent from and received into: see
 /// [`ProtectionDomain::scope`].
@@ -33,7 +33,7 @@ pub struct Scope<'scope, 'env: 'scope> {
 impl ProtectionDomain {
     /// Runs `work` with a scope, in the manner of [`std::thread::scope`]. Inside, memory that lives
     /// longer than the scope (of the stack, the heap, or wherever) is registered with
-    /// [`share`](Scope::share), [`lend`](Scope::lend) or [`expose`](Scope::expose), and queue pairs
+    /// [`register`](Scope::register), [`register_mut`](Scope::register_mut) or [`expose`](Scope::expose), and queue pairs
     /// of this domain work on it.
     ///
     /// When `work` has returned, the scope waits up to `limit` for what it posted. Queue pairs
@@ -43,12 +43,12 @@ impl ProtectionDomain {
     /// [`std::mem::forget`].
     ///
     /// ```no_run
-    /// # fn talk(domain: &ferroce::ProtectionDomain, a: &ferroce::QueuePair, b: &ferroce::QueuePair) -> ferroce::Result<()> {
-    /// use ferroce::Operation;
+    /// # fn talk(domain: &ferroce::mem::ProtectionDomain, a: &ferroce::qp::QueuePair, b: &ferroce::qp::QueuePair) -> ferroce::Result<()> {
+    /// use ferroce::qp::Operation;
     /// let mut room = [0; 64];
     /// let bytes = domain.scope(std::time::Duration::from_secs(1), |scope| {
-    ///     let receiving = scope.receive(a, scope.lend(&mut room)?)?;
-    ///     let hello = scope.share(b"hello")?;
+    ///     let receiving = scope.receive(a, scope.register_mut(&mut room)?)?;
+    ///     let hello = scope.register(b"hello")?;
     ///     scope.send(b, Operation::Send, &[hello])?.wait()??;
     ///     let (done, _room) = receiving.wait()?;
     ///     Ok::<_, ferroce::Error>(done?.bytes)
@@ -92,10 +92,10 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     /// [`Error::Misuse`] for no bytes, ENOMEM at the device's limit.
-    pub fn share(&'scope self, bytes: &'scope [u8]) -> Result<Shared<'scope>> {
+    pub fn register(&'scope self, bytes: &'scope [u8]) -> Result<ScopedBytes<'scope>> {
         let region = BorrowedRegion::shared(&self.domain.0, bytes)?;
         self.posts.add_region(&region);
-        Ok(Shared {
+        Ok(ScopedBytes {
             bytes,
             region,
             offset: 0,
@@ -105,11 +105,11 @@ impl<'scope> Scope<'scope, '_> {
     /// Registers bytes to receive and to read into (`ibv_reg_mr(3)`, `IBV_ACCESS_LOCAL_WRITE`).
     ///
     /// # Errors
-    /// As [`share`](Self::share).
-    pub fn lend(&'scope self, bytes: &'scope mut [u8]) -> Result<Lent<'scope>> {
+    /// As [`register`](Self::register).
+    pub fn register_mut(&'scope self, bytes: &'scope mut [u8]) -> Result<ScopedBytesMut<'scope>> {
         let memory = BorrowedMut::lend(&self.domain.0, bytes)?;
         self.posts.add_region(memory.piece().0);
-        Ok(Lent {
+        Ok(ScopedBytesMut {
             memory,
             scope: PhantomData,
         })
@@ -119,7 +119,7 @@ impl<'scope> Scope<'scope, '_> {
     /// are atomics.
     ///
     /// # Errors
-    /// As [`share`](Self::share).
+    /// As [`register`](Self::register).
     pub fn expose(
         &'scope self,
         bytes: &'scope [AtomicU8],
@@ -145,7 +145,7 @@ impl<'scope> Scope<'scope, '_> {
         &'scope self,
         queue_pair: &QueuePair<T>,
         work: impl Into<Work<T>>,
-        pieces: &[Shared<'scope>],
+        pieces: &[ScopedBytes<'scope>],
     ) -> Result<Sending<'scope>> {
         let order = work.into().order;
         if fetches(&order) {
@@ -175,12 +175,12 @@ impl<'scope> Scope<'scope, '_> {
         &'scope self,
         queue_pair: &QueuePair<T>,
         work: impl Into<Work<T>>,
-        into: Lent<'scope>,
-    ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
+        into: ScopedBytesMut<'scope>,
+    ) -> std::result::Result<Receiving<'scope>, RefusedBytes<'scope>> {
         let order = work.into().order;
         let error = Error::Misuse("only READ and atomics bring bytes");
         if !fetches(&order) {
-            return Err(RefusedLent { error, lent: into });
+            return Err(RefusedBytes { error, bytes: into });
         }
         let posted = into
             .pieces()
@@ -196,8 +196,8 @@ impl<'scope> Scope<'scope, '_> {
     pub fn receive<T: Receives>(
         &'scope self,
         queue_pair: &QueuePair<T>,
-        into: Lent<'scope>,
-    ) -> std::result::Result<Receiving<'scope>, RefusedLent<'scope>> {
+        into: ScopedBytesMut<'scope>,
+    ) -> std::result::Result<Receiving<'scope>, RefusedBytes<'scope>> {
         let handle = &queue_pair.handle;
         let posted = into.pieces().and_then(|memory| {
             let id = handle.post_receive((0, Reader::Future), memory)?;
@@ -299,7 +299,7 @@ impl fmt::Debug for Sending<'_> {
 #[must_use = "the bytes come back through it"]
 pub struct Receiving<'scope> {
     waiting: Waiting,
-    lent: Lent<'scope>,
+    lent: ScopedBytesMut<'scope>,
 }
 
 impl<'scope> Receiving<'scope> {
@@ -308,7 +308,9 @@ impl<'scope> Receiving<'scope> {
     /// # Errors
     /// The queue overflowed; the bytes come back when the scope ends. How the work ended is the
     /// inner result.
-    pub fn wait(mut self) -> Result<(std::result::Result<Done, WorkError>, Lent<'scope>)> {
+    pub fn wait(
+        mut self,
+    ) -> Result<(std::result::Result<Done, WorkError>, ScopedBytesMut<'scope>)> {
         let result = self.waiting.wait()?;
         Ok((result, self.lent))
     }

@@ -11,7 +11,10 @@ use super::credits::{Credits, SPARE};
 use super::frame::{self, HEADER, Kind, Offer};
 use super::room::{Receives, StreamRoom};
 use super::wakers::{Role, Wakers};
-use crate::{Buffer, Connection, Done, Operation, PendingBuffer, WorkError};
+use crate::cq::{Done, WorkError};
+use crate::endpoint::Connection;
+use crate::mem::Buffer;
+use crate::qp::{Operation, PendingBuffer};
 
 /// Messages besides data that are on their way at most: two counts and the end.
 const CONTROL: usize = SPARE as usize;

@@ -14,7 +14,8 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::{Connection, Connector, Error, Eventually, Incoming, Prepared, Result};
+use crate::endpoint::{Awaitable, Connection, Connector, Incoming, Prepared};
+use crate::{Error, Result};
 use end::End;
 use frame::Offer;
 
@@ -45,7 +46,7 @@ pub use traits::Blocking;
 ///
 /// # Ways to use it
 /// Its own methods are futures that need nothing but a task or thread that serves the
-/// [`Endpoint`](crate::Endpoint). With the feature `tokio` it has tokio's `AsyncRead`,
+/// [`Endpoint`](crate::endpoint::Endpoint). With the feature `tokio` it has tokio's `AsyncRead`,
 /// `AsyncBufRead` and `AsyncWrite`, with the feature `futures-io` those of the `futures` family;
 /// [`blocking`](Self::blocking) has [`std::io`]'s. None of their futures loses or repeats a byte if
 /// it is dropped. One task may read while another one writes (`split` of either library).
@@ -71,13 +72,13 @@ impl Stream {
         connector: &Connector,
         to: SocketAddr,
         room: StreamRoom,
-    ) -> Eventually<'static, Self> {
+    ) -> Awaitable<'static, Self> {
         let connector = connector
             .clone()
             .private_data(&room.offer().to_bytes())
             .capacities(room.capacities());
         let preparing = connector.prepare(to);
-        connector.eventually(async move {
+        connector.awaitable(async move {
             let (prepared, receives) = with_receives(preparing.await?, room)?;
             let connection = prepared.establish().await?;
             let offer = peers_offer(&connection)?;
@@ -90,11 +91,11 @@ impl Stream {
     /// # Errors
     /// Those of [`Incoming::accept`]; [`Error::Misuse`] for room of nothing, [`Error::Protocol`] if
     /// the peer's end is no stream.
-    pub fn accept(incoming: Incoming, room: StreamRoom) -> Eventually<'static, Self> {
+    pub fn accept(incoming: Incoming, room: StreamRoom) -> Awaitable<'static, Self> {
         let incoming = incoming
             .private_data(&room.offer().to_bytes())
             .capacities(room.capacities());
-        incoming.eventually(move |incoming| async move {
+        incoming.awaitable(move |incoming| async move {
             let Some(offer) = Offer::parse(&incoming.peer_parameters().private_data) else {
                 incoming.reject(b"a ferroce stream is wanted here")?;
                 return Err(NO_STREAM);

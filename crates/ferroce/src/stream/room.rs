@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 
 use super::credits::SPARE;
 use super::frame::{HEADER, Offer};
-use crate::{Connection, Error, PendingBuffer, QueuePairCapacities, Result};
+use crate::endpoint::Connection;
+use crate::qp::{PendingBuffer, QueuePairCapacities};
+use crate::{Error, Result};
 
 /// Room of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StreamRoom {
     /// Messages that can be here and unread; as many may be written and on their way. At least 1.
     pub buffers: u16,
@@ -26,17 +29,20 @@ impl Default for StreamRoom {
 }
 
 impl StreamRoom {
+    /// So many messages of so many bytes each, in each direction.
+    #[must_use]
+    pub const fn new(buffers: u16, bytes: u32) -> Self {
+        Self { buffers, bytes }
+    }
+
     pub(super) fn offer(self) -> Offer {
         let Self { buffers, bytes } = self;
         Offer { buffers, bytes }
     }
     /// What the queue pair of a stream must hold.
     pub(super) fn capacities(self) -> QueuePairCapacities {
-        QueuePairCapacities {
-            send: u32::from(self.buffers) + SPARE,
-            receive: u32::from(self.buffers) + SPARE,
-            pieces: 1,
-        }
+        let messages = u32::from(self.buffers) + SPARE;
+        QueuePairCapacities::new(messages, messages)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::Stream;
-use crate::Endpoint;
+use crate::endpoint::Endpoint;
 
 /// A [`Stream`] for threads that block: they serve its endpoint while they wait. Neither `flush`
 /// nor dropping this closes it.
@@ -107,7 +107,7 @@ mod on_tokio {
 
     use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
-    use crate::Stream;
+    use crate::stream::Stream;
 
     impl AsyncRead for Stream {
         fn poll_read(
@@ -137,7 +137,7 @@ mod on_futures {
 
     use futures_io::{AsyncBufRead, AsyncRead, AsyncWrite};
 
-    use crate::Stream;
+    use crate::stream::Stream;
 
     impl AsyncRead for Stream {
         fn poll_read(

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use ferroce_abi::types::{ibv_ah, ibv_ah_attr, ibv_gid, ibv_grh, ibv_wc};
 
 use super::Domain;
-use crate::{Error, Path, Result};
+use crate::qp::Path;
+use crate::{Error, Result};
 
 /// C's form of a path.
 pub(crate) fn path_to_c(path: &Path) -> ibv_ah_attr {
@@ -31,7 +32,7 @@ pub(crate) fn path_to_c(path: &Path) -> ibv_ah_attr {
 pub(crate) fn path_from_c(attr: &ibv_ah_attr) -> Path {
     Path {
         port: attr.port_num,
-        gid: (attr.is_global != 0).then_some(crate::Gid(attr.grh.dgid.raw)),
+        gid: (attr.is_global != 0).then_some(crate::device::Gid(attr.grh.dgid.raw)),
         gid_index: attr.grh.sgid_index,
         hop_limit: attr.grh.hop_limit,
         traffic_class: attr.grh.traffic_class,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ferroce_abi::types::{IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
 
 use super::OpenDevice;
-use crate::work_error::{FirstFailure, WorkStatus};
+use crate::cq::{FirstFailure, WorkStatus};
 
 /// A context's address, and the number of a queue pair of it.
 type Key = (usize, u32);

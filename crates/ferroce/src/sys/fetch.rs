@@ -12,7 +12,8 @@ use ferroce_abi::types::{
 use super::extended::extended;
 use super::place::{BATCH, Fetched, PollBuffer};
 use super::{OpenDevice, limits};
-use crate::{Error, Result, Timestamp, Timestamps};
+use crate::cq::{Timestamp, Timestamps};
+use crate::{Error, Result};
 
 /// How the completions of a queue are taken.
 pub(super) enum Fetcher {

@@ -9,8 +9,9 @@ use super::ledger::Settled;
 use super::lock::Locked;
 use super::place::{BATCH, Fetched, PollBuffer, View};
 use super::queue::Queue;
+use crate::cq::Completion;
 use crate::wake::{Crowd, Standing};
-use crate::{Completion, Error, Result};
+use crate::{Error, Result};
 
 /// Completions that were taken from the device and not yet by a program that polls.
 ///

@@ -7,7 +7,8 @@ use ferroce_abi::types::ibv_sge;
 
 use super::held::{Held, Refused};
 use super::{BorrowedRegion, Domain, Exclusive, Region};
-use crate::{Error, RawPiece, Result};
+use crate::mem::RawPiece;
+use crate::{Error, Result};
 
 /// The bytes of a work request: where they are, and what must stay for them. It is read where it
 /// is, and never moved, so that posting costs little more than what C is told.

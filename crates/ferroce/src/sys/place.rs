@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use ferroce_abi::types::{IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR, ibv_wc};
 
-use crate::Timestamp;
+use crate::cq::Timestamp;
 
 /// Completions that one call takes at most.
 pub(crate) const BATCH: usize = 16;

@@ -16,7 +16,8 @@ use super::lock::{Lock, Locked};
 use super::place::PollBuffer;
 use super::sleep::Sleepers;
 use super::{CompletionChannel, OpenDevice, descriptor, failures};
-use crate::{Error, Result, Timestamps};
+use crate::cq::Timestamps;
+use crate::{Error, Result};
 
 /// A completion queue and its channel.
 pub(crate) struct Queue {

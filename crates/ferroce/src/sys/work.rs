@@ -12,7 +12,8 @@ use ferroce_abi::types::{
 };
 
 use super::{AddressObject, Addressed};
-use crate::{Operation, RemoteAddress};
+use crate::mem::RemoteAddress;
+use crate::qp::Operation;
 
 /// A queue pair or a shared receive queue, as the owner of work.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Queue pairs of this process that are connected without the connection manager.
 
-use ferroce::{
-    Access, CompletionQueue, Connected, Context, Done, GidEntry, GidType, LinkParameters,
-    MemoryRegion, PortState, ProtectionDomain, QueuePair, QueuePairAddress, QueuePairBuilder,
-    RemoteAccess, Sends,
-};
+use ferroce::cq::{CompletionQueue, Done};
+use ferroce::device::{Context, GidEntry, GidType, PortState};
+use ferroce::mem::{Access, MemoryRegion, ProtectionDomain, RemoteAccess};
+use ferroce::qp::{LinkParameters, QueuePair, QueuePairAddress, QueuePairBuilder};
+use ferroce::transport::{Connected, Sends};
 
 use super::provider;
 
@@ -83,9 +83,9 @@ impl Bare {
     }
 
     /// Initialises a queue pair for everything.
-    pub(crate) fn initialise<T: Connected>(&self, queue_pair: &QueuePair<T>) -> QueuePairAddress {
+    pub(crate) fn init<T: Connected>(&self, queue_pair: &QueuePair<T>) -> QueuePairAddress {
         let endpoint = queue_pair
-            .initialise(PORT, &self.gid, RemoteAccess::ALL)
+            .init(PORT, &self.gid, RemoteAccess::ALL)
             .expect("INIT");
         // As it would travel.
         QueuePairAddress::from_bytes(&endpoint.to_bytes()).expect("an endpoint")
@@ -93,7 +93,7 @@ impl Bare {
 
     /// Connects two queue pairs, which may be of different types, with each other.
     pub(crate) fn connect<A: Connected, B: Connected>(&self, a: &QueuePair<A>, b: &QueuePair<B>) {
-        let (end_a, end_b) = (self.initialise(a), self.initialise(b));
+        let (end_a, end_b) = (self.init(a), self.init(b));
         let parameters = LinkParameters::default();
         a.connect(&end_b, &parameters).expect("connecting");
         b.connect(&end_a, &parameters).expect("connecting");

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use ferroce::{Connection, Connector, Endpoint, Eventually, Incoming, Listener};
+use ferroce::endpoint::{Awaitable, Connection, Connector, Endpoint, Incoming, Listener};
 
 use super::{DEADLINE, address, provider};
 
@@ -24,7 +24,7 @@ pub(crate) fn connector(endpoint: &Endpoint) -> Connector {
 }
 
 /// Connects from an endpoint.
-pub(crate) fn connect(endpoint: &Endpoint, to: SocketAddr) -> Eventually<'static, Connection> {
+pub(crate) fn connect(endpoint: &Endpoint, to: SocketAddr) -> Awaitable<'static, Connection> {
     connector(endpoint).connect(to)
 }
 

@@ -3,19 +3,15 @@
 use std::thread;
 use std::time::Duration;
 
-use ferroce::{
-    Access, CompletionQueue, ConnectionParameters, EventChannel, EventKind, Id, MemoryRegion,
-    ProtectionDomain, QueuePair, QueuePairCapacities,
-};
+use ferroce::cm::{ConnectionParameters, EventChannel, EventKind, Id};
+use ferroce::cq::CompletionQueue;
+use ferroce::mem::{Access, MemoryRegion, ProtectionDomain};
+use ferroce::qp::{QueuePair, QueuePairCapacities};
 
 use super::{address, provider};
 
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
-pub(crate) const CAPACITIES: QueuePairCapacities = QueuePairCapacities {
-    send: 8,
-    receive: 8,
-    pieces: 2,
-};
+pub(crate) const CAPACITIES: QueuePairCapacities = QueuePairCapacities::new(8, 8).with_pieces(2);
 
 /// One end of a connection.
 pub(crate) struct End {

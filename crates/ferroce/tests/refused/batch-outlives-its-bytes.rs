@@ -1,5 +1,5 @@
 //! Inline bytes of a batch, and its queue pair, are there until it is posted.
-use ferroce::{Operation, QueuePair};
+use ferroce::qp::{Operation, QueuePair};
 
 pub fn bytes(queue_pair: &QueuePair, bytes: Vec<u8>) {
     let batch = queue_pair.batch().inline(1, Operation::Send, &bytes);

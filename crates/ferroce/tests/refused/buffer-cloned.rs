@@ -1,5 +1,5 @@
 //! A buffer has one owner.
-use ferroce::Buffer;
+use ferroce::mem::Buffer;
 
 pub fn case(buffer: Buffer) -> Buffer {
     let second = buffer.clone(); //~ E0599

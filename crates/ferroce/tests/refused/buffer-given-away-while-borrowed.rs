@@ -1,5 +1,6 @@
 //! A buffer whose bytes are borrowed cannot be posted.
-use ferroce::{Buffer, Operation, QueuePair};
+use ferroce::mem::Buffer;
+use ferroce::qp::{Operation, QueuePair};
 
 pub fn case(queue_pair: &QueuePair, mut buffer: Buffer) {
     let bytes: &mut [u8] = &mut buffer;

@@ -1,5 +1,6 @@
 //! Nothing but the completion gives a buffer back.
-use ferroce::{Buffer, PendingBuffer};
+use ferroce::mem::Buffer;
+use ferroce::qp::PendingBuffer;
 
 pub async fn case(pending: PendingBuffer) -> Buffer {
     let early: Buffer = pending.buffer; //~ E0609

@@ -1,5 +1,6 @@
 //! A buffer is the device's from posting until the completion.
-use ferroce::{Buffer, Operation, QueuePair};
+use ferroce::mem::Buffer;
+use ferroce::qp::{Operation, QueuePair};
 
 pub fn read(queue_pair: &QueuePair, buffer: Buffer) {
     let pending = queue_pair.submit_buffer(Operation::Send, buffer);

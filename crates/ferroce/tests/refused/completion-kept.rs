@@ -1,5 +1,5 @@
 //! A completion that is read in place is lent until the next is asked for.
-use ferroce::CompletionQueue;
+use ferroce::cq::CompletionQueue;
 
 pub fn next(queue: &CompletionQueue) {
     let mut completions = queue.completions();

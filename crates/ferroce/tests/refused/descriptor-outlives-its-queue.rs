@@ -1,7 +1,9 @@
 //! A descriptor is lent by an object that is there.
 use std::os::fd::AsFd;
 
-use ferroce::{CompletionQueue, Driver, EventChannel};
+use ferroce::Driver;
+use ferroce::cm::EventChannel;
+use ferroce::cq::CompletionQueue;
 
 pub fn queue(queue: CompletionQueue) {
     let fd = queue.as_fd();

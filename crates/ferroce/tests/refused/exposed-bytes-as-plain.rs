@@ -2,7 +2,7 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use ferroce::{MemoryRegion, ProtectionDomain, RemoteAccess};
+use ferroce::mem::{MemoryRegion, ProtectionDomain, RemoteAccess};
 
 pub fn exposed(domain: &ProtectionDomain, bytes: &mut [u8], atomics: &[AtomicU8]) {
     domain.scope(Duration::ZERO, |scope| {

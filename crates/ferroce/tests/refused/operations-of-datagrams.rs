@@ -1,5 +1,8 @@
 //! UD queue pairs send datagrams, to an address, and nothing else.
-use ferroce::{Datagram, MemoryRegion, Operation, QueuePair, RemoteAddress, Ud, UcOperation};
+use ferroce::mem::{MemoryRegion, RemoteAddress};
+use ferroce::qp::{Operation, QueuePair, UcOperation};
+use ferroce::transport::Ud;
+use ferroce::ud::Datagram;
 
 pub fn case(ud: &QueuePair<Ud>, datagram: Datagram, region: &MemoryRegion, there: RemoteAddress) {
     ud.post_inline(1, Operation::Send, b"whereto?").unwrap(); //~ E0277

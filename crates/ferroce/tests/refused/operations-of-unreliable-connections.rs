@@ -1,5 +1,7 @@
 //! UC has neither READ nor atomics.
-use ferroce::{MemoryRegion, Operation, QueuePair, RemoteAddress, Uc, UcOperation};
+use ferroce::mem::{MemoryRegion, RemoteAddress};
+use ferroce::qp::{Operation, QueuePair, UcOperation};
+use ferroce::transport::Uc;
 
 pub fn case(uc: &QueuePair<Uc>, region: &MemoryRegion, there: RemoteAddress) {
     let eight = [region.slice(0..8).unwrap()];

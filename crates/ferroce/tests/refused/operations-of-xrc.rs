@@ -1,6 +1,9 @@
 //! An XRC initiator receives nothing, names a queue with each message; a target posts nothing at
 //! all.
-use ferroce::{MemoryRegion, Operation, QueuePair, SharedReceiveQueueNumber, XrcInitiator, XrcTarget};
+use ferroce::mem::MemoryRegion;
+use ferroce::qp::{Operation, QueuePair};
+use ferroce::srq::SharedReceiveQueueNumber;
+use ferroce::transport::{XrcInitiator, XrcTarget};
 
 pub fn initiator(initiator: &QueuePair<XrcInitiator>, to: SharedReceiveQueueNumber) {
     initiator.post_receive(1, &[]).unwrap(); //~ E0599

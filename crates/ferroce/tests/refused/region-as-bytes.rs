@@ -1,5 +1,5 @@
 //! Memory that peers write is copied; no reference to its bytes exists.
-use ferroce::MemoryRegion;
+use ferroce::mem::MemoryRegion;
 
 pub fn copied(region: &MemoryRegion) -> [u8; 8] {
     let mut out = [0; 8];

@@ -1,5 +1,6 @@
 //! A peer's memory is named, never dereferenced; transports are names too.
-use ferroce::{RemoteAddress, RemoteRegion, Rc};
+use ferroce::mem::{RemoteAddress, RemoteRegion};
+use ferroce::transport::Rc;
 
 pub fn case(there: RemoteRegion) -> RemoteAddress {
     let byte = *there.address; //~ E0614

@@ -2,18 +2,20 @@
 //! threads holds nothing that is of one.
 use std::time::Duration;
 
-use ferroce::{Endpoint, ProtectionDomain, QueuePair};
+use ferroce::endpoint::Endpoint;
+use ferroce::mem::ProtectionDomain;
+use ferroce::qp::QueuePair;
 
 pub fn lent(domain: &ProtectionDomain, room: &mut [u8]) {
     domain.scope(Duration::ZERO, |scope| {
-        let lent = scope.lend(room).unwrap();
+        let lent = scope.register_mut(room).unwrap();
         std::thread::spawn(move || drop(lent)); //~ E0521
     });
 }
 
 pub fn receiving(domain: &ProtectionDomain, queue_pair: &QueuePair, room: &mut [u8]) {
     domain.scope(Duration::ZERO, |scope| {
-        let receiving = scope.receive(queue_pair, scope.lend(room).unwrap()).unwrap();
+        let receiving = scope.receive(queue_pair, scope.register_mut(room).unwrap()).unwrap();
         std::thread::spawn(move || drop(receiving)); //~ E0521
     });
 }

@@ -1,5 +1,6 @@
 //! A slice is of a region that is there.
-use ferroce::{MemoryRegion, Operation, QueuePair};
+use ferroce::mem::MemoryRegion;
+use ferroce::qp::{Operation, QueuePair};
 
 pub fn case(queue_pair: &QueuePair, region: MemoryRegion) {
     let slice = region.slice(0..8).unwrap();

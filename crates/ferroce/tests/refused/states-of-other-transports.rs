@@ -1,6 +1,8 @@
 //! Datagram queue pairs have no peer, connected ones no groups; what nobody may name is no
 //! transport.
-use ferroce::{Gid, LinkParameters, QueuePair, QueuePairAddress, QueuePairBuilder, Rc, Ud, XrcTarget};
+use ferroce::device::Gid;
+use ferroce::qp::{LinkParameters, QueuePair, QueuePairAddress, QueuePairBuilder};
+use ferroce::transport::{Rc, Ud, XrcTarget};
 
 pub fn case(ud: &QueuePair<Ud>, rc: &QueuePair<Rc>, peer: &QueuePairAddress, group: Gid) {
     ud.connect(peer, &LinkParameters::default()).unwrap(); //~ E0599

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ferroce::{
-    Access, Completion, CompletionQueue, ConnectionParameters, Context, EventChannel, EventKind,
-    GRH_BYTES, Id, MemoryRegion, Operation, ProtectionDomain, QueuePairCapacities, RemoteRegion,
-    SharedMemory,
-};
+use ferroce::cm::{ConnectionParameters, EventChannel, EventKind, Id};
+use ferroce::cq::{Completion, CompletionQueue};
+use ferroce::device::Context;
+use ferroce::mem::{Access, MemoryRegion, ProtectionDomain, RemoteRegion, SharedMemory};
+use ferroce::qp::{Operation, QueuePairCapacities};
+use ferroce::ud::GRH_BYTES;
 
 use super::link::{Link, Queues};
 
@@ -86,11 +87,8 @@ impl End {
         let received = CompletionQueue::new(&device, receive).map_err(text)?;
         let is_datagram = task.transport() == Transport::Ud;
         let headers = is_datagram.then(|| memory(GRH_BYTES, Access::LocalWrite));
-        let capacities = QueuePairCapacities {
-            send,
-            receive,
-            pieces: if is_datagram { 2 } else { 1 },
-        };
+        let capacities =
+            QueuePairCapacities::new(send, receive).with_pieces(if is_datagram { 2 } else { 1 });
         let queues = Queues {
             sent: &sent,
             received: &received,
@@ -167,10 +165,7 @@ impl End {
     fn parameters(&self) -> ConnectionParameters {
         let mut private_data = self.far.remote().to_bytes().to_vec();
         private_data.extend(self.link.address().iter().flat_map(|a| a.to_bytes()));
-        ConnectionParameters {
-            private_data,
-            ..ConnectionParameters::default()
-        }
+        ConnectionParameters::default().private_data(private_data)
     }
 
     /// Posts the receive of a slot.

@@ -2,11 +2,16 @@
 
 use std::net::IpAddr;
 
-use ferroce::{
-    AddressHandle, CompletionQueue, Context, Datagram, GidEntry, GidType, Id, LinkParameters,
-    Operation, ProtectionDomain, QueuePair, QueuePairAddress, QueuePairBuilder,
-    QueuePairCapacities, RemoteAccess, Slice, Uc, UcOperation, Ud,
+use ferroce::cm::Id;
+use ferroce::cq::CompletionQueue;
+use ferroce::device::{Context, GidEntry, GidType};
+use ferroce::mem::{ProtectionDomain, RemoteAccess, Slice};
+use ferroce::qp::{
+    LinkParameters, Operation, QueuePair, QueuePairAddress, QueuePairBuilder, QueuePairCapacities,
+    UcOperation,
 };
+use ferroce::transport::{Uc, Ud};
+use ferroce::ud::{AddressHandle, Datagram};
 
 use crate::bench::task::Transport;
 use crate::connection::{Outcome, text};
@@ -55,11 +60,7 @@ impl Link {
         if transport == Transport::Rc {
             return connection(capacities).map(Self::Rc);
         }
-        let _connection = connection(QueuePairCapacities {
-            send: 1,
-            receive: 1,
-            pieces: 1,
-        })?;
+        let _connection = connection(QueuePairCapacities::new(1, 1))?;
         let gid = own_gid(id, device)?;
         if transport == Transport::Uc {
             let queue_pair = QueuePairBuilder::<Uc>::new(domain, queues.sent)
@@ -67,11 +68,8 @@ impl Link {
                 .capacities(capacities)
                 .build()
                 .map_err(text)?;
-            let access = RemoteAccess {
-                write: true,
-                ..RemoteAccess::NONE
-            };
-            let address = queue_pair.initialise(PORT, &gid, access).map_err(text)?;
+            let access = RemoteAccess::WRITE;
+            let address = queue_pair.init(PORT, &gid, access).map_err(text)?;
             return Ok(Self::Uc {
                 queue_pair,
                 address,

@@ -91,7 +91,7 @@ fn receive(end: &End, finish: &Finish) -> Outcome<u64> {
 }
 
 /// The next arrival; `None` when as many have come as the active side has sent.
-fn arrival(end: &End, finish: &Finish, next: u64) -> Outcome<Option<ferroce::Completion>> {
+fn arrival(end: &End, finish: &Finish, next: u64) -> Outcome<Option<ferroce::cq::Completion>> {
     let mut over = None;
     loop {
         if let Some(completion) = look(end)? {
@@ -107,7 +107,7 @@ fn arrival(end: &End, finish: &Finish, next: u64) -> Outcome<Option<ferroce::Com
 }
 
 /// An arrival, if one comes within a moment.
-fn look(end: &End) -> Outcome<Option<ferroce::Completion>> {
+fn look(end: &End) -> Outcome<Option<ferroce::cq::Completion>> {
     if end.waiting == Waiting::Asleep {
         return end.received.wait_timeout(GLANCE).map_err(text);
     }

@@ -14,7 +14,8 @@ use ferroce_abi::types::IBV_EVENT_COMM_EST;
 use super::Identifier;
 use super::identifier::lock;
 use super::parameters::{in_c, length_of};
-use crate::{ConnectionParameters, Result};
+use crate::Result;
+use crate::cm::ConnectionParameters;
 
 /// What `rdma_set_option` sets.
 #[derive(Clone, Copy)]

@@ -11,9 +11,10 @@ use ferroce_abi::cm_types::{RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_e
 
 use super::Identifier;
 use super::parameters::{self, Service};
+use crate::cm::ConnectionParameters;
 use crate::sys::descriptor;
 use crate::sys::table::Verbs;
-use crate::{ConnectionParameters, Error, Result};
+use crate::{Error, Result};
 
 /// An event channel.
 pub(crate) struct Channel {

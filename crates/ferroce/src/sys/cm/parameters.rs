@@ -8,8 +8,10 @@ use ferroce_abi::cm_types::{
 };
 
 use super::identifier::is_for_datagrams;
+use crate::cm::ConnectionParameters;
+use crate::qp::Path;
 use crate::sys::path_from_c;
-use crate::{ConnectionParameters, Error, Path, Result};
+use crate::{Error, Result};
 
 /// Where datagrams are to be sent: a queue pair, or a group of them.
 pub(crate) struct Service {

@@ -15,7 +15,7 @@ use super::held::Held;
 use super::lock::{Lock, Locked};
 use super::place::{PollBuffer, View};
 use super::work::Owner;
-use crate::Timestamp;
+use crate::cq::Timestamp;
 use slots::Outstanding;
 
 /// The reader of a completion.

@@ -12,7 +12,7 @@ use super::super::held::Held;
 use super::super::place::{BATCH, Fetched, View};
 use super::super::work::Owner;
 use super::{Reader, number};
-use crate::Timestamp;
+use crate::cq::Timestamp;
 use crate::wake::wake_all;
 
 /// Work by the number of its slot.

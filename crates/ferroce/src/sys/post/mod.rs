@@ -16,7 +16,8 @@ use super::ledger::NewWork;
 use super::pieces::{Few, Memory, length, refused};
 use super::work::{Addressee, Command, Destination, Order, Reached};
 use super::{Domain, QueuePairHandle, Reader};
-use crate::{Error, Operation, Result};
+use crate::qp::Operation;
+use crate::{Error, Result};
 use chain::{Takes, WorkRequest};
 
 pub(crate) use batch::Checked;

@@ -4,7 +4,9 @@ use ferroce_abi::types::{IBV_FLUSH_RANGE, IBV_SEND_SIGNALED};
 
 use super::super::held::Held;
 use super::super::{Bind, QueuePairHandle, Reader};
-use crate::{Error, FlushPlacement, RemoteRegion, Result};
+use crate::mem::RemoteRegion;
+use crate::qp::FlushPlacement;
+use crate::{Error, Result};
 
 impl QueuePairHandle {
     /// Takes note of tagged work, and posts it; what posting gave.

@@ -15,7 +15,8 @@ use super::post::{Operations, Posting, Silent};
 use super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::work::Owner;
 use super::{Domain, Identifier, OpenDevice, Queue, failures, limits};
-use crate::{Error, Gid, Result};
+use crate::device::Gid;
+use crate::{Error, Result};
 
 pub(crate) use make::Plan;
 

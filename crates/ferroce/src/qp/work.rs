@@ -5,10 +5,11 @@ use std::marker::PhantomData;
 
 use ferroce_abi::types::{IBV_FLUSH_GLOBAL, IBV_FLUSH_PERSISTENT};
 
+use crate::mem::RemoteAddress;
+use crate::srq::SharedReceiveQueueNumber;
 use crate::sys::{Addressed, Destination, Order};
-use crate::{
-    AddressHandle, Rc, RemoteAddress, SharedReceiveQueueNumber, Transport, Uc, Ud, XrcInitiator,
-};
+use crate::transport::{Rc, Transport, Uc, Ud, XrcInitiator};
+use crate::ud::AddressHandle;
 
 /// What a send-queue work request does with its bytes (`enum ibv_wr_opcode`; `ibv_post_send(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +65,9 @@ impl Operation {
     }
 }
 
-/// How far a [FLUSH](crate::QueuePair::post_flush) brings what was written.
+/// How far a [FLUSH](crate::qp::QueuePair::post_flush) brings what was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FlushPlacement {
     /// To where the peer's processors and other devices see it.
     Global,
@@ -108,6 +110,7 @@ impl From<UcOperation> for Operation {
 
 /// A datagram: a SEND to any UD queue pair, of at most the path's MTU in bytes (IBTA 1.7, 9.8.3).
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Datagram {
     /// The way to the device; held until the work has completed.
     pub to: AddressHandle,
@@ -183,7 +186,7 @@ impl<T: Transport> Work<T> {
 
     /// Gives no completion if it succeeds. Its place in the send queue, and its memory, become free
     /// when later work that is signalled completes: see
-    /// [`unsignalled`](crate::QueuePairBuilder::unsignalled).
+    /// [`unsignalled`](crate::qp::QueuePairBuilder::unsignalled).
     #[must_use]
     pub fn unsignalled(mut self) -> Self {
         self.order.silent = true;
@@ -228,3 +231,5 @@ impl From<Datagram> for Work<Ud> {
         Self::new(what, to)
     }
 }
+
+crate::display::shown_in_words!(FlushPlacement);

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::Result;
+use crate::mem::{Buffer, ProtectionDomain};
 use crate::sys::Shelf;
-use crate::{Buffer, ProtectionDomain, Result};
 
 /// Registered memory for [`Buffer`]s that come and go: to register memory for each message costs
 /// more than to send it. A buffer comes back to its pool when it is dropped, also by work that
@@ -14,7 +15,9 @@ use crate::{Buffer, ProtectionDomain, Result};
 /// would be passed otherwise, and with the pool.
 ///
 /// ```
-/// # use ferroce::{BufferPool, Endpoint, Provider};
+/// # use ferroce::Provider;
+/// # use ferroce::endpoint::Endpoint;
+/// # use ferroce::mem::BufferPool;
 /// # let endpoint = Endpoint::new(&Provider::software())?;
 /// # let listener = endpoint.listen("127.0.0.1:0".parse().unwrap())?;
 /// # let address = ([127, 0, 0, 1], listener.port()).into();

@@ -5,10 +5,12 @@ use std::marker::PhantomData;
 
 use smallvec::SmallVec;
 
-use crate::memory::pieces;
+use crate::Error;
+use crate::mem::Slice;
+use crate::mem::pieces;
+use crate::qp::{QueuePair, Work};
 use crate::sys::{Checked, Copied, Memory, Reader};
 use crate::transport::{Receives, Sends};
-use crate::{Error, QueuePair, Slice, Work};
 
 /// Work requests that are collected, then handed to the device in one call, with one doorbell (the
 /// chain of `ibv_post_send(3)`): see [`QueuePair::batch`].
@@ -24,6 +26,7 @@ pub struct Batch<'b, T: Sends> {
 /// A batch that was not posted, or not wholly.
 #[derive(Debug, thiserror::Error)]
 #[error("after {posted} of the batch: {error}")]
+#[non_exhaustive]
 pub struct RefusedBatch {
     /// Why the next one was refused.
     #[source]

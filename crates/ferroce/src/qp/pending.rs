@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use crate::cq::{Done, WorkError};
+use crate::mem::Buffer;
 use crate::sys::{Held, Ledger, Queue, View};
-use crate::{Buffer, Done, WorkError};
 
 /// Work that was posted; ready when it has completed. It needs a task or thread that
 /// [drives](crate::Driver) or polls its completion queue.

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use tracing::Span;
+
 use super::block;
 use super::shared::Runtime;
 use super::timers::Sleep;
@@ -16,28 +18,36 @@ use crate::{Error, Result};
 /// when it is first polled or waited for, and may be dropped at any time: what it had made is
 /// destroyed, and the peer is told as far as it knew.
 #[must_use = "it does nothing until it is awaited or waited for"]
-pub struct Eventually<'a, T> {
+pub struct Awaitable<'a, T> {
     shared: Arc<Runtime>,
+    /// Entered whenever the future is polled.
+    span: Span,
     future: Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>,
 }
 
-impl<'a, T: 'a> Eventually<'a, T> {
+impl<'a, T: 'a> Awaitable<'a, T> {
     pub(super) fn new(
         shared: &Arc<Runtime>,
         future: impl Future<Output = Result<T>> + Send + 'a,
     ) -> Self {
         Self {
             shared: Arc::clone(shared),
+            span: Span::none(),
             future: Box::pin(future),
         }
     }
 
-    /// Waits in this thread, and serves the [`Endpoint`](crate::Endpoint) meanwhile.
+    /// What happens in it is told within this span.
+    pub(super) fn within_span(self, span: Span) -> Self {
+        Self { span, ..self }
+    }
+
+    /// Waits in this thread, and serves the [`Endpoint`](crate::endpoint::Endpoint) meanwhile.
     ///
     /// # Errors
-    /// Those of what is waited for, and of [`Endpoint::turn`](crate::Endpoint::turn).
+    /// Those of what is waited for, and of [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch).
     pub fn wait(self) -> Result<T> {
-        block::on(&Arc::clone(&self.shared), self.future)?
+        block::on(&Arc::clone(&self.shared), self)?
     }
 
     /// The same with a limit: [`Error::TimedOut`] after that time, counted from now.
@@ -47,13 +57,9 @@ impl<'a, T: 'a> Eventually<'a, T> {
     {
         let deadline = deadline(limit);
         let shared = Arc::clone(&self.shared);
-        let future = within(
-            Arc::clone(&shared),
-            self.future,
-            (deadline, limit),
-            "an answer",
-        );
-        Self::new(&shared, future)
+        let Self { span, future, .. } = self;
+        let limited = within(Arc::clone(&shared), future, (deadline, limit), "an answer");
+        Self::new(&shared, limited).within_span(span)
     }
 }
 
@@ -83,16 +89,18 @@ pub(super) async fn within<T>(
     .await
 }
 
-impl<T> Future for Eventually<'_, T> {
+impl<T> Future for Awaitable<'_, T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        self.future.as_mut().poll(context)
+        let Self { span, future, .. } = &mut *self;
+        let _entered = span.enter();
+        future.as_mut().poll(context)
     }
 }
 
-impl<T> fmt::Debug for Eventually<'_, T> {
+impl<T> fmt::Debug for Awaitable<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Eventually")
+        f.write_str("Awaitable")
     }
 }

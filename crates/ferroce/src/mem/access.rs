@@ -1,5 +1,7 @@
 //! What memory and queue pairs allow.
 
+use std::ops::BitOr;
+
 use ferroce_abi::types::{
     IBV_ACCESS_FLUSH_GLOBAL, IBV_ACCESS_FLUSH_PERSISTENT, IBV_ACCESS_LOCAL_WRITE,
     IBV_ACCESS_MW_BIND, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE,
@@ -8,6 +10,7 @@ use ferroce_abi::types::{
 /// What may be done with a memory region, besides sending from it (`enum ibv_access_flags`;
 /// `ibv_reg_mr(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Access {
     /// Nothing.
     LocalRead,
@@ -20,7 +23,7 @@ pub enum Access {
     /// What [`LocalWrite`](Self::LocalWrite) allows, and what these say by peers.
     Peers(RemoteAccess),
     /// What [`LocalWrite`](Self::LocalWrite) allows; peers reach it through [memory
-    /// windows](crate::MemoryWindow) only.
+    /// windows](crate::mem::MemoryWindow) only.
     Windows,
 }
 
@@ -46,6 +49,7 @@ impl Access {
 /// What a peer may do with memory that both a key and the queue pair open to it:
 /// `IBV_ACCESS_REMOTE_*` of `ibv_reg_mr(3)` and of `qp_access_flags` in `ibv_modify_qp(3)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct RemoteAccess {
     /// RDMA READ.
     pub read: bool,
@@ -53,9 +57,10 @@ pub struct RemoteAccess {
     pub write: bool,
     /// Compare and swap, fetch and add.
     pub atomic: bool,
-    /// FLUSH to [where all see it](crate::FlushPlacement::Global). Devices without FLUSH refuse it.
+    /// FLUSH to [where all see it](crate::qp::FlushPlacement::Global). Devices without FLUSH refuse
+    /// it.
     pub flush_global: bool,
-    /// FLUSH to [memory that keeps it](crate::FlushPlacement::Persistent). As above.
+    /// FLUSH to [memory that keeps it](crate::qp::FlushPlacement::Persistent). As above.
     pub flush_persistent: bool,
 }
 
@@ -76,6 +81,21 @@ impl RemoteAccess {
     /// WRITE.
     pub const WRITE: Self = Self {
         write: true,
+        ..Self::NONE
+    };
+    /// Compare and swap, fetch and add.
+    pub const ATOMIC: Self = Self {
+        atomic: true,
+        ..Self::NONE
+    };
+    /// FLUSH to [where all see it](crate::qp::FlushPlacement::Global).
+    pub const FLUSH_GLOBAL: Self = Self {
+        flush_global: true,
+        ..Self::NONE
+    };
+    /// FLUSH to [memory that keeps it](crate::qp::FlushPlacement::Persistent).
+    pub const FLUSH_PERSISTENT: Self = Self {
+        flush_persistent: true,
         ..Self::NONE
     };
     /// READ, WRITE and atomics.
@@ -104,5 +124,14 @@ impl RemoteAccess {
             flush_global: flags & IBV_ACCESS_FLUSH_GLOBAL != 0,
             flush_persistent: flags & IBV_ACCESS_FLUSH_PERSISTENT != 0,
         }
+    }
+}
+
+/// What either of them allows: `RemoteAccess::READ | RemoteAccess::WRITE`.
+impl BitOr for RemoteAccess {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        Self::from_flags(self.flags() | other.flags())
     }
 }

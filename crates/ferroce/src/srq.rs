@@ -4,13 +4,14 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use crate::memory::pieces;
-use crate::queue_pair::pending_buffer;
+use crate::Result;
+use crate::cq::CompletionQueue;
+use crate::device::Context;
+use crate::mem::pieces;
+use crate::mem::{Buffer, ProtectionDomain, Slice};
+use crate::qp::queue_pair::pending_buffer;
+use crate::qp::{Pending, PendingBuffer, RefusedBuffer};
 use crate::sys::{Reader, SharedQueue, XrcDomainObject};
-use crate::{
-    Buffer, CompletionQueue, Context, Pending, PendingBuffer, ProtectionDomain, RefusedBuffer,
-    Result, Slice,
-};
 
 /// Receives that several queue pairs share (`ibv_create_srq(3)`). Each completes in the receive
 /// completion queue of the queue pair that took it. Clones are the same one.

@@ -11,16 +11,16 @@ use crate::sys::Mapping;
 /// Memory that other processes of this host can map, too: the pages of a memfd, sealed at their
 /// length. Clones are the same memory.
 ///
-/// As a [region](crate::MemoryRegion::of_shared) it is what any other region is to peers. A process
-/// of this host that was handed the descriptor ([`AsFd`]; by `SCM_RIGHTS`, by inheritance, or from
-/// `/proc`) sees without any work request what peers write, and what it writes they read. It goes
-/// when the last process lets go of it.
+/// As a [region](crate::mem::MemoryRegion::of_shared) it is what any other region is to peers. A
+/// process of this host that was handed the descriptor ([`AsFd`]; by `SCM_RIGHTS`, by inheritance,
+/// or from `/proc`) sees without any work request what peers write, and what it writes they read.
+/// It goes when the last process lets go of it.
 ///
 /// ```
 /// # fn main() -> ferroce::Result<()> {
 /// use std::sync::atomic::Ordering;
 /// use std::os::fd::AsFd;
-/// # use ferroce::*;
+/// # use ferroce::{Provider, mem::*};
 /// # let devices = Provider::software().devices()?;
 /// # let domain = ProtectionDomain::new(&devices[0].open()?)?;
 /// let memory = SharedMemory::new(4096)?;

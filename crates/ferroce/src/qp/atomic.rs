@@ -6,10 +6,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::pending::Ticket;
+use crate::cq::WorkError;
+use crate::mem::{RemoteAddress, RemoteRegion};
+use crate::qp::pending::Ticket;
+use crate::qp::{Operation, QueuePair, Work};
 use crate::sys::{Domain, Exclusive, Given, Reader};
 use crate::transport::Reads;
-use crate::{Error, Operation, QueuePair, RemoteAddress, RemoteRegion, Result, Work, WorkError};
+use crate::{Error, Result};
 
 /// Eight bytes of a peer's memory region that atomic operations can reach: they are aligned, and
 /// lie within the region.
@@ -116,7 +119,7 @@ impl<T: Reads> QueuePair<T> {
 }
 
 /// An atomic operation; ready with the old value when it has completed. See
-/// [`Pending`](crate::Pending).
+/// [`Pending`](crate::qp::Pending).
 #[must_use = "the operation is done either way, but nobody learns the value"]
 pub struct PendingAtomic {
     ticket: Ticket,
@@ -149,7 +152,7 @@ impl fmt::Debug for PendingAtomic {
 
 #[cfg(test)]
 mod tests {
-    use crate::RemoteRegion;
+    use crate::mem::RemoteRegion;
 
     #[test]
     fn an_atomic_is_aligned_and_within_its_region() {

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
+use crate::mem::ProtectionDomain;
 use crate::sys::{Exclusive, Given};
-use crate::{Error, ProtectionDomain, Result};
+use crate::{Error, Result};
 
 /// Registered memory with one owner: the program, or the work that it was given to. No peer can
 /// reach it but by the program's own work, so it is ordinary bytes: `&[u8]` and `&mut [u8]`.

@@ -6,8 +6,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use crate::device::Context;
+use crate::mem::{Access, RemoteRegion, SharedMemory};
 use crate::sys::{Domain, Memory, Pieces, Region};
-use crate::{Access, Context, Error, RemoteRegion, Result, SharedMemory};
+use crate::{Error, Result};
 
 /// A protection domain: its queue pairs use its memory regions and no others.
 #[derive(Clone)]
@@ -124,7 +126,7 @@ impl MemoryRegion {
         self.region.atomic_words(self.length / size_of::<u64>())
     }
 
-    /// The key by which own [raw](crate::QueuePair::post_send_raw) work requests name it.
+    /// The key by which own [raw](crate::qp::QueuePair::post_send_raw) work requests name it.
     #[must_use]
     pub fn local_key(&self) -> u32 {
         self.region.lkey()
@@ -263,7 +265,7 @@ impl Slice<'_> {
     }
 }
 
-/// A piece of registered memory by its numbers, for [raw](crate::QueuePair::post_send_raw) work
+/// A piece of registered memory by its numbers, for [raw](crate::qp::QueuePair::post_send_raw) work
 /// requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawPiece {

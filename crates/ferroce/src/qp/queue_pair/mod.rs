@@ -7,23 +7,27 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::atomic::Results;
-use crate::attributes::{QueuePairAttributes, QueuePairInfo};
-use crate::exchange::Local;
-use crate::state::QueuePairState;
+use crate::Result;
+use crate::cm::Id;
+use crate::cq::CompletionQueue;
+use crate::device::Gid;
+use crate::mem::{MemoryRegion, MemoryWindow, ProtectionDomain, RemoteAccess, RemoteRegion};
+use crate::qp::QueuePairState;
+use crate::qp::atomic::Results;
+use crate::qp::exchange::Local;
+use crate::qp::{FlushPlacement, QueuePairBuilder};
+use crate::qp::{QueuePairAttributes, QueuePairInfo};
 use crate::sys::{Bind, QueuePairHandle};
 use crate::transport::{Binds, Rc, Transport, Ud};
-use crate::{
-    CompletionQueue, FlushPlacement, Gid, Id, MemoryRegion, MemoryWindow, ProtectionDomain,
-    QueuePairBuilder, RemoteAccess, RemoteRegion, Result,
-};
 
 pub use post::RefusedBuffer;
 pub(crate) use post::pending_buffer;
 
 /// What a queue pair must hold (`struct ibv_qp_cap`; `ibv_create_qp(3)`). The device's limits are
-/// [`max_qp_wr`](crate::DeviceLimits::max_qp_wr) and [`max_sge`](crate::DeviceLimits::max_sge).
+/// [`max_qp_wr`](crate::device::DeviceLimits::max_qp_wr) and
+/// [`max_sge`](crate::device::DeviceLimits::max_sge).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct QueuePairCapacities {
     /// Work requests of the send queue that have not completed.
     pub send: u32,
@@ -33,9 +37,34 @@ pub struct QueuePairCapacities {
     pub pieces: u32,
 }
 
+impl QueuePairCapacities {
+    /// So many sends and receives, of one piece of memory each.
+    #[must_use]
+    pub const fn new(send: u32, receive: u32) -> Self {
+        Self {
+            send,
+            receive,
+            pieces: 1,
+        }
+    }
+
+    /// So many pieces of memory of one work request.
+    #[must_use]
+    pub const fn with_pieces(self, pieces: u32) -> Self {
+        Self { pieces, ..self }
+    }
+}
+
+impl Default for QueuePairCapacities {
+    /// 16 sends and 16 receives, of one piece of memory each.
+    fn default() -> Self {
+        Self::new(16, 16)
+    }
+}
+
 /// A queue pair of a [transport](Transport). Made by a [builder](QueuePairBuilder), for an [`Id`]
 /// of the connection manager, which then takes it through its states, or on its own: then
-/// [`initialise`](Self::initialise) and [`connect`](Self::connect), or for UD
+/// [`init`](Self::init) and [`connect`](Self::connect), or for UD
 /// [`activate`](QueuePair::activate), do.
 pub struct QueuePair<T: Transport = Rc> {
     pub(crate) handle: Arc<QueuePairHandle>,
@@ -165,7 +194,7 @@ impl<T: Binds> QueuePair<T> {
     /// Posts the bind of a memory window: once it has completed, peers reach these bytes of the
     /// region with the key of the result, in these ways, until the window is bound again,
     /// invalidated or dropped. The region was made with
-    /// [`Access::Windows`](crate::Access::Windows). A type 2 window that is open must be
+    /// [`Access::Windows`](crate::mem::Access::Windows). A type 2 window that is open must be
     /// invalidated before it is bound again: the work fails otherwise (`IBV_WC_MW_BIND_ERR`).
     ///
     /// # Errors

@@ -11,8 +11,9 @@ use ferroce_abi::types::{
     IBV_QP_STATE, IBV_QP_TIMEOUT, ibv_qp_attr,
 };
 
+use crate::mem::RemoteAccess;
+use crate::qp::{Path, QueuePairState};
 use crate::sys::{path_from_c, path_to_c};
-use crate::{Path, QueuePairState, RemoteAccess};
 
 /// Path migration state (`enum ibv_mig_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,8 +26,8 @@ pub enum Migration {
     Armed,
 }
 
-/// Attributes for [`QueuePair::modify`](crate::QueuePair::modify): those that are set are changed.
-/// Which a change of state needs and which it takes, the tables of `ibv_modify_qp(3)` say.
+/// Attributes for [`QueuePair::modify`](crate::qp::QueuePair::modify): those that are set are
+/// changed. Which a change of state needs and which it takes, the tables of `ibv_modify_qp(3)` say.
 #[derive(Clone, Copy)]
 #[must_use = "nothing is changed until a queue pair is modified with it"]
 pub struct QueuePairAttributes {
@@ -254,3 +255,5 @@ mod tests {
         assert_eq!(Mtu::within(10), Mtu::Bytes256);
     }
 }
+
+crate::display::shown_in_words!(Migration);

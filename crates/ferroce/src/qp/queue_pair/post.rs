@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use crate::memory::pieces;
+use crate::mem::pieces;
+use crate::mem::{Buffer, RawPiece, Slice};
+use crate::qp::{Pending, PendingBuffer, QueuePair, Work};
 use crate::sys::{Copied, Ledger, Memory, Raw, Reader, Refused};
 use crate::transport::{Receives, Sends};
-use crate::{Buffer, Error, Pending, PendingBuffer, QueuePair, RawPiece, Result, Slice, Work};
+use crate::{Error, Result};
 
 impl<T: Sends> QueuePair<T> {
     /// Posts work (`ibv_post_send(3)`). Its completion comes to the send queue's completion queue
@@ -111,8 +113,8 @@ impl<T: Sends> QueuePair<T> {
 
 impl<T: Receives> QueuePair<T> {
     /// Posts a receive (`ibv_post_recv(3)`) for a SEND, or for the notice of a WRITE with
-    /// immediate, which needs no bytes. Receives of UD begin with [`GRH_BYTES`](crate::GRH_BYTES)
-    /// bytes of header.
+    /// immediate, which needs no bytes. Receives of UD begin with
+    /// [`GRH_BYTES`](crate::ud::GRH_BYTES) bytes of header.
     ///
     /// # Errors
     /// As [`post_send`](Self::post_send); [`Error::Misuse`] if the queue pair takes its receives
@@ -173,6 +175,7 @@ impl<T: Receives> QueuePair<T> {
 /// Work that was not posted, and its buffer.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
+#[non_exhaustive]
 pub struct RefusedBuffer {
     /// Why.
     #[source]

@@ -2,10 +2,12 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::{
-    Connected, Error, Gid, GidEntry, Mtu, Path, QueuePair, QueuePairAttributes, QueuePairState,
-    RemoteAccess, Result, Transport, Ud,
-};
+use crate::device::{Gid, GidEntry};
+use crate::mem::RemoteAccess;
+use crate::qp::{Mtu, Path, QueuePair, QueuePairAttributes, QueuePairState};
+use crate::setters::setters;
+use crate::transport::{Connected, Transport, Ud};
+use crate::{Error, Result};
 
 /// Where a queue pair can be reached: what two programs exchange, by whatever means, before they
 /// connect.
@@ -71,9 +73,10 @@ fn number(bytes: [u8; 4]) -> Option<u32> {
 
 /// How a queue pair is connected to its peer. The default suits most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LinkParameters {
     /// READs and atomics of the peer that are served at once. The device's
-    /// [`max_qp_rd_atom`](crate::DeviceLimits::max_qp_rd_atom) is the limit.
+    /// [`max_qp_rd_atom`](crate::device::DeviceLimits::max_qp_rd_atom) is the limit.
     pub responder_resources: u8,
     /// READs and atomics outstanding at once: not more than the peer serves.
     pub initiator_depth: u8,
@@ -107,6 +110,19 @@ impl Default for LinkParameters {
             service_level: 0,
         }
     }
+}
+
+setters! {
+    LinkParameters:
+    responder_resources: u8,
+    initiator_depth: u8,
+    timeout: u8,
+    retry_count: u8,
+    rnr_retry_count: u8,
+    min_rnr_timer: u8,
+    hop_limit: u8,
+    traffic_class: u8,
+    service_level: u8,
 }
 
 /// Where a queue pair was initialised.
@@ -146,14 +162,9 @@ impl<T: Connected> QueuePair<T> {
     /// with memory. What it returns is for the peer. From here on receives can be posted.
     ///
     /// # Errors
-    /// EINVAL in another state than RESET or INIT (queue pairs of an [`Id`](crate::Id) are the
+    /// EINVAL in another state than RESET or INIT (queue pairs of an [`Id`](crate::cm::Id) are the
     /// connection manager's), or for a port or an address that is not there.
-    pub fn initialise(
-        &self,
-        port: u8,
-        gid: &GidEntry,
-        access: RemoteAccess,
-    ) -> Result<QueuePairAddress> {
+    pub fn init(&self, port: u8, gid: &GidEntry, access: RemoteAccess) -> Result<QueuePairAddress> {
         let local = self.locate(port, gid, 0)?;
         let attributes = QueuePairAttributes::new()
             .state(QueuePairState::Init)
@@ -166,14 +177,15 @@ impl<T: Connected> QueuePair<T> {
     }
 
     fn initialised(&self) -> Result<Local> {
-        self.local()
-            .ok_or(Error::Misuse("the queue pair is not initialised yet"))
+        self.local().ok_or(Error::Misuse(
+            "the queue pair is not in INIT yet: call QueuePair::init first",
+        ))
     }
 
     /// Goes from INIT to RTR: messages of this peer are received.
     ///
     /// # Errors
-    /// [`Error::Misuse`] before [`initialise`](Self::initialise); EINVAL in another state than
+    /// [`Error::Misuse`] before [`init`](Self::init); EINVAL in another state than
     /// INIT, or for a parameter beyond the device's limits; ENETUNREACH or ETIMEDOUT if there is no
     /// way to the peer.
     pub fn ready_to_receive(
@@ -259,14 +271,14 @@ impl QueuePair<Ud> {
         Ok(local.endpoint)
     }
 
-    /// The path to an endpoint, for an [`AddressHandle`](crate::AddressHandle).
+    /// The path to an endpoint, for an [`AddressHandle`](crate::ud::AddressHandle).
     ///
     /// # Errors
     /// [`Error::Misuse`] before [`activate`](Self::activate).
     pub fn path_to(&self, peer: &QueuePairAddress) -> Result<Path> {
-        let local = self
-            .local()
-            .ok_or(Error::Misuse("the queue pair is not activated yet"))?;
+        let local = self.local().ok_or(Error::Misuse(
+            "the queue pair is not activated yet: call QueuePair::activate first",
+        ))?;
         Ok(Path {
             lid: peer.lid,
             ..Path::new(local.port, &local.gid, peer.gid)?
@@ -277,7 +289,8 @@ impl QueuePair<Ud> {
 #[cfg(test)]
 mod tests {
     use super::QueuePairAddress;
-    use crate::{Gid, Mtu};
+    use crate::device::Gid;
+    use crate::qp::Mtu;
 
     #[test]
     fn an_endpoint_survives_the_trip() {

@@ -8,7 +8,7 @@ use ferroce_abi::types::{
     IBV_PORT_ACTIVE, IBV_PORT_DOWN, ibv_gid_entry, ibv_port_attr,
 };
 
-use crate::limits::limit;
+use crate::device::limits::limit;
 
 /// State of a port (`ibv_query_port(3)`).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::Result;
+use crate::mem::ProtectionDomain;
 use crate::sys::{Window, WindowNumber};
-use crate::{ProtectionDomain, Result};
 
 /// A memory window: opens a part of a region to peers, and closes it again, by work of a queue pair
 /// instead of registrations (`ibv_alloc_mw(3)`).
-/// [`QueuePair::post_bind`](crate::QueuePair::post_bind) binds it. Clones are the same one; it is
-/// closed when the last is dropped.
+/// [`QueuePair::post_bind`](crate::qp::QueuePair::post_bind) binds it. Clones are the same one; it
+/// is closed when the last is dropped.
 #[derive(Clone)]
 pub struct MemoryWindow(pub(crate) Arc<Window>);
 
@@ -19,8 +20,8 @@ pub enum WindowType {
     /// Type 1: any queue pair of the domain reaches it.
     One,
     /// Type 2: only the queue pair that bound it, which can also
-    /// [invalidate](crate::Operation::Invalidate) it; and so can its peer, by
-    /// [`SendInvalidate`](crate::Operation::SendInvalidate).
+    /// [invalidate](crate::qp::Operation::Invalidate) it; and so can its peer, by
+    /// [`SendInvalidate`](crate::qp::Operation::SendInvalidate).
     Two,
 }
 
@@ -49,3 +50,5 @@ impl fmt::Debug for MemoryWindow {
         f.write_str("MemoryWindow")
     }
 }
+
+crate::display::shown_in_words!(WindowType);

@@ -1,10 +1,18 @@
-//! Devices.
+//! Devices, what they can, their ports, and what happens to them.
+
+mod event;
+mod limits;
+mod port;
 
 use std::fmt;
 use std::sync::Arc;
 
+pub use event::{DeviceEvent, DeviceEventKind, DeviceEvents, EventSubject};
+pub use limits::{Atomicity, DeviceLimits};
+pub use port::{Gid, GidEntry, GidType, LinkLayer, PortAttributes, PortState};
+
+use crate::Result;
 use crate::sys::{DeviceHandle, OpenDevice};
-use crate::{DeviceLimits, GidEntry, PortAttributes, Result};
 
 /// The software devices that are there now: see [`Provider::devices`](crate::Provider::devices).
 ///

@@ -6,12 +6,14 @@ use ferroce_abi::types::{
     IBV_WC_GRH, IBV_WC_RECV, IBV_WC_SUCCESS, IBV_WC_WITH_IMM, IBV_WC_WITH_INV,
 };
 
+use crate::Result;
+use crate::cq::{Completion, Done, Timestamp, WorkError, WorkKind, WorkStatus};
 use crate::sys::{BATCH, Fetched, PollBuffer, Queue, View, cause};
-use crate::{Completed, Completion, Done, Origin, Result, Timestamp, WorkError, WorkStatus};
+use crate::ud::Origin;
 
 /// A completion as it came, of which each part is read when it is asked for.
 #[derive(Clone, Copy)]
-pub struct Arrived<'c>(View<'c>);
+pub struct CompletionRef<'c>(View<'c>);
 
 impl View<'_> {
     #[inline(always)]
@@ -67,7 +69,7 @@ impl View<'_> {
     pub(crate) fn result(self) -> std::result::Result<Done, WorkError> {
         self.status()?;
         Ok(Done {
-            what: Completed::from_c(self.wc.opcode),
+            what: WorkKind::from_c(self.wc.opcode),
             bytes: self.wc.byte_len,
             immediate: self.immediate(),
             invalidated: self.invalidated(),
@@ -87,7 +89,7 @@ impl View<'_> {
     }
 }
 
-impl Arrived<'_> {
+impl CompletionRef<'_> {
     /// What the work request carried.
     #[must_use]
     #[inline]
@@ -114,8 +116,8 @@ impl Arrived<'_> {
     /// What was done.
     #[must_use]
     #[inline]
-    pub fn what(&self) -> Completed {
-        Completed::from_c(self.0.wc.opcode)
+    pub fn what(&self) -> WorkKind {
+        WorkKind::from_c(self.0.wc.opcode)
     }
 
     /// Bytes that arrived here: of receives and reads only.
@@ -146,7 +148,7 @@ impl Arrived<'_> {
         self.0.origin()
     }
 
-    /// When, if the queue was made [with timestamps](crate::CompletionQueue::with_timestamps).
+    /// When, if the queue was made [with timestamps](crate::cq::CompletionQueue::with_timestamps).
     #[must_use]
     #[inline]
     pub fn timestamp(&self) -> Option<Timestamp> {
@@ -161,7 +163,7 @@ impl Arrived<'_> {
     }
 }
 
-impl fmt::Debug for Arrived<'_> {
+impl fmt::Debug for CompletionRef<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.completion(), f)
     }
@@ -170,7 +172,7 @@ impl fmt::Debug for Arrived<'_> {
 /// The completions of a queue, taken off the device by and by. Each is lent until the next is asked
 /// for:
 /// ```no_run
-/// # fn read(queue: &ferroce::CompletionQueue) -> ferroce::Result<()> {
+/// # fn read(queue: &ferroce::cq::CompletionQueue) -> ferroce::Result<()> {
 /// let mut completions = queue.completions();
 /// while let Some(completion) = completions.next()? {
 ///     println!("{} arrived: {:?}", completion.tag(), completion.status());
@@ -203,19 +205,19 @@ impl<'q> Completions<'q> {
         reason = "what it lends does not outlive the next call"
     )]
     #[inline]
-    pub fn next(&mut self) -> Result<Option<Arrived<'_>>> {
+    pub fn next(&mut self) -> Result<Option<CompletionRef<'_>>> {
         let lent = &mut self.lent;
         let taken = self.queue.take(|view| *lent = view.copy())?;
-        Ok(taken.map(|()| Arrived(self.lent.view())))
+        Ok(taken.map(|()| CompletionRef(self.lent.view())))
     }
 }
 
 /// A place for completions that are taken together, as by the array of `ibv_poll_cq(3)`: see
-/// [`CompletionQueue::poll_into`](crate::CompletionQueue::poll_into). It is made once and used
+/// [`CompletionQueue::poll_into`](crate::cq::CompletionQueue::poll_into). It is made once and used
 /// again and again.
 /// ```no_run
-/// # fn read(queue: &ferroce::CompletionQueue) -> ferroce::Result<()> {
-/// let mut arrivals = ferroce::Arrivals::new();
+/// # fn read(queue: &ferroce::cq::CompletionQueue) -> ferroce::Result<()> {
+/// let mut arrivals = ferroce::cq::CompletionBuffer::new();
 /// while queue.poll_into(&mut arrivals)? > 0 {
 ///     for arrived in arrivals.iter() {
 ///         println!("{} arrived: {:?}", arrived.tag(), arrived.status());
@@ -225,9 +227,9 @@ impl<'q> Completions<'q> {
 /// # }
 /// ```
 #[derive(Default)]
-pub struct Arrivals(pub(crate) PollBuffer);
+pub struct CompletionBuffer(pub(crate) PollBuffer);
 
-impl Arrivals {
+impl CompletionBuffer {
     /// Completions that are taken together at most.
     pub const ROOM: usize = BATCH;
 
@@ -239,12 +241,12 @@ impl Arrivals {
 
     /// Those that were taken last, the oldest first.
     #[inline(always)]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Arrived<'_>> {
-        self.0.views().map(Arrived)
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = CompletionRef<'_>> {
+        self.0.views().map(CompletionRef)
     }
 }
 
-impl fmt::Debug for Arrivals {
+impl fmt::Debug for CompletionBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }

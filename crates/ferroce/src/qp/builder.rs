@@ -4,17 +4,21 @@ use std::marker::PhantomData;
 
 use ferroce_abi::types::ibv_qp_cap;
 
+use crate::Result;
+use crate::cm::Id;
+use crate::cq::CompletionQueue;
+use crate::mem::ProtectionDomain;
+use crate::qp::{QueuePair, QueuePairCapacities};
+use crate::srq::{SharedReceiveQueue, XrcDomain};
 use crate::sys::{Plan, QueuePairHandle};
+use crate::transport::Transport;
 use crate::transport::{Managed, Rc, Receives, Sends, XrcTarget};
-use crate::{
-    CompletionQueue, Id, ProtectionDomain, QueuePair, QueuePairCapacities, Result,
-    SharedReceiveQueue, Transport, XrcDomain,
-};
 
 /// Says what a queue pair is to be, and makes it (`ibv_create_qp(3)`, `struct ibv_qp_init_attr`).
 /// ```no_run
-/// # fn make(domain: &ferroce::ProtectionDomain, queue: &ferroce::CompletionQueue) -> ferroce::Result<()> {
-/// use ferroce::{QueuePairBuilder, Ud};
+/// # fn make(domain: &ferroce::mem::ProtectionDomain, queue: &ferroce::cq::CompletionQueue) -> ferroce::Result<()> {
+/// use ferroce::qp::QueuePairBuilder;
+/// use ferroce::transport::Ud;
 /// let queue_pair = QueuePairBuilder::<Ud>::new(domain, queue)
 ///     .send(64)
 ///     .receive(256)
@@ -46,11 +50,7 @@ impl<T: Sends> QueuePairBuilder<T> {
             send: completions.clone(),
             receive: completions.clone(),
             shared: None,
-            capacities: QueuePairCapacities {
-                send: 16,
-                receive: 16,
-                pieces: 1,
-            },
+            capacities: QueuePairCapacities::default(),
             inline: 0,
             unsignalled: false,
             flush: false,
@@ -71,14 +71,14 @@ impl<T: Sends> QueuePairBuilder<T> {
     }
 
     /// Work requests of the send queue that have not completed, at least; at most
-    /// [`max_qp_wr`](crate::DeviceLimits::max_qp_wr).
+    /// [`max_qp_wr`](crate::device::DeviceLimits::max_qp_wr).
     pub fn send(mut self, work_requests: u32) -> Self {
         self.capacities.send = work_requests;
         self
     }
 
     /// Pieces of memory of one work request, at least; at most
-    /// [`max_sge`](crate::DeviceLimits::max_sge).
+    /// [`max_sge`](crate::device::DeviceLimits::max_sge).
     pub fn pieces(mut self, pieces: u32) -> Self {
         self.capacities.pieces = pieces;
         self
@@ -91,7 +91,7 @@ impl<T: Sends> QueuePairBuilder<T> {
         self
     }
 
-    /// Whether work may be [unsignalled](crate::Work::unsignalled).
+    /// Whether work may be [unsignalled](crate::qp::Work::unsignalled).
     ///
     /// Unsignalled work keeps its place in the send queue, and its memory, until later signalled
     /// work completes: a send queue full of unsignalled work never becomes free. Post at least one
@@ -105,8 +105,8 @@ impl<T: Sends> QueuePairBuilder<T> {
     ///
     /// # Errors
     /// [`Error::Misuse`](crate::Error::Misuse) if the parts are of different contexts; EINVAL for
-    /// capacities beyond the device's [limits](crate::Context::limits); ENOMEM at its limit of
-    /// queue pairs; EOPNOTSUPP for a transport that it does not have.
+    /// capacities beyond the device's [limits](crate::device::Context::limits); ENOMEM at its limit
+    /// of queue pairs; EOPNOTSUPP for a transport that it does not have.
     pub fn build(self) -> Result<QueuePair<T>> {
         QueuePairHandle::new(&self.plan()).map(QueuePair::adopt)
     }
@@ -137,7 +137,7 @@ impl<T: Sends> QueuePairBuilder<T> {
 
 impl<T: Sends + Receives> QueuePairBuilder<T> {
     /// Receives that have not completed, at least; at most
-    /// [`max_qp_wr`](crate::DeviceLimits::max_qp_wr).
+    /// [`max_qp_wr`](crate::device::DeviceLimits::max_qp_wr).
     pub fn receive(mut self, work_requests: u32) -> Self {
         self.capacities.receive = work_requests;
         self

@@ -14,9 +14,12 @@ use ferroce_abi::types::{
     IBV_WC_SEND,
 };
 
+use crate::cq::{CompletionBuffer, Completions, WorkError};
+use crate::device::Context;
 use crate::driver::Driver;
 use crate::sys::{Next, Queue};
-use crate::{Arrivals, Completions, Context, Error, Origin, Result, WorkError};
+use crate::ud::Origin;
+use crate::{Error, Result};
 
 /// A completion queue. Clones are the same one.
 #[derive(Clone)]
@@ -24,7 +27,7 @@ pub struct CompletionQueue(pub(crate) Arc<Queue>);
 
 impl CompletionQueue {
     /// Makes one with room for at least that many completions (`ibv_create_cq(3)`), at most
-    /// [`max_cqe`](crate::DeviceLimits::max_cqe).
+    /// [`max_cqe`](crate::device::DeviceLimits::max_cqe).
     ///
     /// # Errors
     /// EINVAL for 0 or more than the device can, or out of descriptors.
@@ -54,14 +57,14 @@ impl CompletionQueue {
         self.0.take(|view| view.completion())
     }
 
-    /// Takes up to [`Arrivals::ROOM`] completions at once, the oldest first: how many. What was in
+    /// Takes up to [`CompletionBuffer::ROOM`] completions at once, the oldest first: how many. What was in
     /// `arrivals` before is gone. Does not block; also lets the device work. Completions of futures
     /// go to them and are not shown here. This is the cheapest way where many come.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
     #[inline]
-    pub fn poll_into(&self, arrivals: &mut Arrivals) -> Result<usize> {
+    pub fn poll_into(&self, arrivals: &mut CompletionBuffer) -> Result<usize> {
         self.0.take_into(&mut arrivals.0)
     }
 
@@ -126,9 +129,9 @@ impl CompletionQueue {
     }
 
     /// Which completions end a sleep, of a thread or a driver, from the next one on: all, or only
-    /// those of messages that the peer sent [solicited](crate::Work::solicited) and of work that
-    /// failed (`solicited_only` of `ibv_req_notify_cq(3)`). The others wait until then, or until
-    /// they are polled for.
+    /// those of messages that the peer sent [solicited](crate::qp::Work::solicited) and of work
+    /// that failed (`solicited_only` of `ibv_req_notify_cq(3)`). The others wait until then, or
+    /// until they are polled for.
     pub fn set_solicited_only(&self, only: bool) {
         self.0.set_solicited_only(only);
     }
@@ -145,7 +148,7 @@ impl CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// What brings completions to [futures](crate::Pending). There is one at a time.
+    /// What brings completions to [futures](crate::qp::Pending). There is one at a time.
     ///
     /// # Errors
     /// [`Error::Misuse`] if there is one.
@@ -179,6 +182,7 @@ impl fmt::Debug for CompletionQueue {
 
 /// How a work request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Completion {
     /// What the work request carried (`wr_id`).
     pub tag: u64,
@@ -193,6 +197,7 @@ pub struct Completion {
 
 /// Which time completions carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Timestamps {
     /// None.
     #[default]
@@ -207,6 +212,7 @@ pub enum Timestamps {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 // So that whether there is a completion is not read from its time.
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Timestamp {
     /// Ticks of the device's clock, of no known beginning.
     Ticks(u64),
@@ -216,11 +222,12 @@ pub enum Timestamp {
 
 /// Successful work (`struct ibv_wc`; `ibv_poll_cq(3)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Done {
     /// What it was.
-    pub what: Completed,
+    pub what: WorkKind,
     /// Bytes that arrived here: of receives and reads only. Of a receive of UD with the
-    /// [`GRH_BYTES`](crate::GRH_BYTES) before the message.
+    /// [`GRH_BYTES`](crate::ud::GRH_BYTES) before the message.
     pub bytes: u32,
     /// What the peer sent along, as the number that the peer gave: the byte order of the wire does
     /// not show.
@@ -235,7 +242,7 @@ pub struct Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names are those of ibv_poll_cq(3)")]
-pub enum Completed {
+pub enum WorkKind {
     Send,
     Write,
     Read,
@@ -252,7 +259,7 @@ pub enum Completed {
     Other(u32),
 }
 
-impl Completed {
+impl WorkKind {
     /// Those of the send queue by their codes, which are small.
     const SENT: [(u32, Self); 10] = [
         (IBV_WC_SEND, Self::Send),
@@ -280,11 +287,13 @@ impl Completed {
     }
 }
 
+crate::display::shown_in_words!(WorkKind);
+
 /// Each is where its code says.
 const _: () = {
     let mut at = 0;
-    while at < Completed::SENT.len() {
-        assert!(Completed::SENT[at].0 as usize == at);
+    while at < WorkKind::SENT.len() {
+        assert!(WorkKind::SENT[at].0 as usize == at);
         at += 1;
     }
 };

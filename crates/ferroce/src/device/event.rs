@@ -6,8 +6,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use crate::cq::CompletionQueue;
+use crate::device::Context;
+use crate::srq::SharedReceiveQueue;
 use crate::sys::{AsyncEvent, AsyncEvents, Element};
-use crate::{CompletionQueue, Context, Error, Result, SharedReceiveQueue};
+use crate::{Error, Result};
 
 /// What happens to a device, its ports, and its queues besides completions
 /// (`ibv_get_async_event(3)`). Each event of a [`Context`] comes once: to the first caller.
@@ -209,3 +212,5 @@ kinds! {
     ClientReregister = 17,
     GidChange = 18,
 }
+
+crate::display::shown_in_words!(DeviceEventKind);

@@ -1,5 +1,6 @@
 //! Memory of a peer, by its key.
 
+use std::fmt;
 use std::ops::Range;
 
 /// A peer's memory region.
@@ -58,6 +59,17 @@ impl RemoteRegion {
             address: self.address.wrapping_add(offset),
             rkey: self.rkey,
         }
+    }
+}
+
+impl fmt::Display for RemoteRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            address,
+            length,
+            rkey,
+        } = self;
+        write!(f, "{length} bytes at {address:#x}, key {rkey:#x}")
     }
 }
 

@@ -1,0 +1,9 @@
+//! Completion queues: how work ended.
+
+mod completion;
+mod completions;
+mod work_error;
+
+pub use completion::{Completion, CompletionQueue, Done, Timestamp, Timestamps, WorkKind};
+pub use completions::{CompletionBuffer, CompletionRef, Completions};
+pub use work_error::{FirstFailure, WorkError, WorkStatus};

@@ -1,0 +1,42 @@
+//! Names as a person reads them.
+
+use std::fmt;
+
+/// Writes what `Debug` says in small words: `AddressResolved` as "address resolved".
+pub(crate) fn words(name: &dyn fmt::Debug, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let name = format!("{name:?}");
+    let mut text = String::with_capacity(name.len() + 4);
+    for (at, letter) in name.char_indices() {
+        if letter.is_ascii_uppercase() && at > 0 {
+            text.push(' ');
+        }
+        text.push(letter.to_ascii_lowercase());
+    }
+    f.pad(&text)
+}
+
+/// Has enumerations shown in small words.
+macro_rules! shown_in_words {
+    ($($name:ty),*) => {
+        $(impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                crate::display::words(self, f)
+            }
+        })*
+    };
+}
+
+pub(crate) use shown_in_words;
+
+#[cfg(test)]
+mod tests {
+    use crate::cm::EventKind;
+    use crate::cq::WorkKind;
+
+    #[test]
+    fn names_are_words() {
+        assert_eq!(EventKind::AddressResolved.to_string(), "address resolved");
+        assert_eq!(EventKind::Other(99).to_string(), "other(99)");
+        assert_eq!(format!("{:>6}", WorkKind::Send), "  send");
+    }
+}
