@@ -16,8 +16,8 @@ use crate::{Error, Result};
 /// to an [endpoint](crate::endpoint::Endpoint::driver). In one of three ways:
 /// - [`run`](Self::run) is a future for any runtime that can wait for a descriptor,
 /// - [`run_blocking`](Self::run_blocking) is for a thread,
-/// - an event loop waits for the descriptor ([`AsFd`]) and calls [`dispatch`](Self::dispatch) when it is
-///   readable, and once at the beginning.
+/// - an event loop waits for the descriptor ([`AsFd`]) and calls [`dispatch`](Self::dispatch) when
+///   it is readable, and once at the beginning.
 pub struct Driver(Box<dyn Drive>);
 
 /// What can be driven.

@@ -32,8 +32,8 @@
 //! by a [`QueuePairBuilder`] and connected
 //! - by the connection manager: an [`Endpoint`] with its listeners and connectors, or the [`Id`]s
 //!   below it, which also find [services of datagrams]; or
-//! - by hand: [`init`], exchange the [`QueuePairAddress`]es somehow, [`connect`]. Datagrams ([`Ud`])
-//!   need no peer but an [`AddressHandle`] for each.
+//! - by hand: [`init`], exchange the [`QueuePairAddress`]es somehow, [`connect`]. Datagrams
+//!   ([`Ud`]) need no peer but an [`AddressHandle`] for each.
 //!
 //! # Ways to do work
 //! - [`QueuePair::post_send`] takes a *tag*, which comes back with the completion from
@@ -77,8 +77,8 @@
 //! # What does it do, and why did a call fail?
 //! The software device tells by events of [tracing](https://docs.rs/tracing), which the program's
 //! own subscriber gets; what an [`Endpoint`] does (connect, accept, disconnect) is in spans of the
-//! target `ferroce::endpoint`. The device never installs one, so `FERROCE_LOG` has no effect unless the
-//! program calls [`log::try_init`].
+//! target `ferroce::endpoint`. The device never installs one, so `FERROCE_LOG` has no effect unless
+//! the program calls [`log::try_init`].
 //!
 //! # Features
 //! | feature | adds |

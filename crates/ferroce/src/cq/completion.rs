@@ -57,9 +57,9 @@ impl CompletionQueue {
         self.0.take(|view| view.completion())
     }
 
-    /// Takes up to [`CompletionBuffer::ROOM`] completions at once, the oldest first: how many. What was in
-    /// `arrivals` before is gone. Does not block; also lets the device work. Completions of futures
-    /// go to them and are not shown here. This is the cheapest way where many come.
+    /// Takes up to [`CompletionBuffer::ROOM`] completions at once, the oldest first: how many. What
+    /// was in `arrivals` before is gone. Does not block; also lets the device work. Completions of
+    /// futures go to them and are not shown here. This is the cheapest way where many come.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).

@@ -45,7 +45,8 @@ impl<'a, T: 'a> Awaitable<'a, T> {
     /// Waits in this thread, and serves the [`Endpoint`](crate::endpoint::Endpoint) meanwhile.
     ///
     /// # Errors
-    /// Those of what is waited for, and of [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch).
+    /// Those of what is waited for, and of
+    /// [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch).
     pub fn wait(self) -> Result<T> {
         block::on(&Arc::clone(&self.shared), self)?
     }

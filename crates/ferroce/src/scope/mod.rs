@@ -32,9 +32,9 @@ pub struct Scope<'scope, 'env: 'scope> {
 
 impl ProtectionDomain {
     /// Runs `work` with a scope, in the manner of [`std::thread::scope`]. Inside, memory that lives
-    /// longer than the scope (of the stack, the heap, or wherever) is registered with
-    /// [`register`](Scope::register), [`register_mut`](Scope::register_mut) or [`expose`](Scope::expose), and queue pairs
-    /// of this domain work on it.
+    /// longer than the scope (of the stack, the heap, or wherever) is made known to the device with
+    /// [`register`](Scope::register), [`register_mut`](Scope::register_mut) or
+    /// [`expose`](Scope::expose), and queue pairs of this domain work on it.
     ///
     /// When `work` has returned, the scope waits up to `limit` for what it posted. Queue pairs
     /// whose work is not done by then go to the error state, which flushes it; so do they at once
