@@ -34,6 +34,8 @@ pub enum Path {
     Wire6,
     /// TCP over IPv4: iWARP.
     Iwarp,
+    /// iWARP whose stream goes over the local link.
+    IwarpLocal,
 }
 
 impl Path {
@@ -41,19 +43,29 @@ impl Path {
     #[must_use]
     pub const fn address(self) -> IpAddr {
         match self {
-            Self::Local | Self::Wire4 | Self::Iwarp => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            Self::Local | Self::Wire4 | Self::Iwarp | Self::IwarpLocal => {
+                IpAddr::V4(Ipv4Addr::LOCALHOST)
+            }
             Self::Wire6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
         }
     }
 
-    /// The variable that forces it, with its value.
+    /// Whether queue pairs are on iWARP.
     #[must_use]
-    pub const fn setting(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Local => ("FERROCE_PATH", "local"),
-            Self::Wire4 | Self::Wire6 => ("FERROCE_PATH", "wire"),
-            Self::Iwarp => ("FERROCE_WIRE", "iwarp"),
-        }
+    pub const fn is_iwarp(self) -> bool {
+        matches!(self, Self::Iwarp | Self::IwarpLocal)
+    }
+
+    /// The variables that force it, with their values.
+    #[must_use]
+    pub const fn settings(self) -> [(&'static str, &'static str); 2] {
+        let (path, wire) = match self {
+            Self::Local => ("local", "rocev2"),
+            Self::Wire4 | Self::Wire6 => ("wire", "rocev2"),
+            Self::Iwarp => ("wire", "iwarp"),
+            Self::IwarpLocal => ("local", "iwarp"),
+        };
+        [("FERROCE_PATH", path), ("FERROCE_WIRE", wire)]
     }
 }
 
@@ -246,7 +258,7 @@ impl Bench {
         // The upper bits of a number are its process's.
         let together = a.qpn().get() >> 14 == b.qpn().get() >> 14;
         assert_eq!(together, self.ends == Ends::Together);
-        if self.path == Path::Iwarp {
+        if self.path.is_iwarp() {
             stream::connect(&mut a, &mut b);
         } else {
             a.connect(b.qpn());

@@ -100,12 +100,12 @@ impl Case {
     }
 
     fn runs_on(&self, bench: Bench) -> bool {
-        if bench.path == Path::Iwarp && differences::of(self.name).is_some() {
+        if bench.path.is_iwarp() && differences::of(self.name).is_some() {
             return false;
         }
         match self.on {
             On::Every | On::Slow => true,
-            On::Iwarp => bench.path == Path::Iwarp,
+            On::Iwarp => bench.path.is_iwarp(),
             On::Groups => bench.path == Path::Wire4,
             // There is no second end, so it lives in no other process.
             On::Raw => bench.path == Path::Wire4 && bench.ends == Ends::Together,

@@ -349,7 +349,7 @@ impl End {
     pub fn arrives(&self, wr_id: u64) -> Option<Wc> {
         match self.path {
             Path::Local => Some(self.done(wr_id)),
-            Path::Wire4 | Path::Wire6 | Path::Iwarp => self.arrival(wr_id),
+            Path::Wire4 | Path::Wire6 | Path::Iwarp | Path::IwarpLocal => self.arrival(wr_id),
         }
     }
     /// There is no completion.

@@ -69,7 +69,7 @@ fn play_with(entry: Entry, path: Path, ends: Ends, settings: &[(&str, &str)]) ->
     command
         .args(["--exact", "child", "--ignored", "--nocapture"])
         .env(BENCH, bench.to_string())
-        .envs([path.setting()])
+        .envs(path.settings())
         .envs(settings.iter().copied());
     let output = start_apart(&mut command).output().expect("started");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -131,6 +131,7 @@ fn bench_of(words: &str) -> Option<Bench> {
             "Wire4" => Path::Wire4,
             "Wire6" => Path::Wire6,
             "Iwarp" => Path::Iwarp,
+            "IwarpLocal" => Path::IwarpLocal,
             _ => return None,
         },
         ends: match words.next()? {

@@ -33,6 +33,11 @@ fn rust_iwarp() {
 }
 
 #[test]
+fn rust_iwarp_local() {
+    play(Entry::Rust, Path::IwarpLocal);
+}
+
+#[test]
 fn c_local() {
     play(Entry::C, Path::Local);
 }
@@ -55,6 +60,11 @@ fn c_wire_ipv6() {
 #[test]
 fn c_iwarp() {
     play(Entry::C, Path::Iwarp);
+}
+
+#[test]
+fn c_iwarp_local() {
+    play(Entry::C, Path::IwarpLocal);
 }
 
 #[test]

@@ -153,17 +153,22 @@ impl TcpSocket {
     /// # Errors
     /// None is expected.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.address(libc::SYS_getsockname)
+    }
+
+    /// Address of the peer.
+    ///
+    /// # Errors
+    /// ENOTCONN: there is none, or none any more.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.address(libc::SYS_getpeername)
+    }
+
+    fn address(&self, call: libc::c_long) -> io::Result<SocketAddr> {
         let mut addr = InetAddr::zeroed();
         let mut len = InetAddr::capacity();
         // SAFETY: the pointers are to room for an address and its length.
-        check(unsafe {
-            libc::syscall(
-                libc::SYS_getsockname,
-                self.as_raw_fd(),
-                &raw mut addr,
-                &raw mut len,
-            )
-        })?;
+        check(unsafe { libc::syscall(call, self.as_raw_fd(), &raw mut addr, &raw mut len) })?;
         Ok(plain_address(&addr))
     }
 
@@ -320,6 +325,7 @@ mod tests {
         ready(&listener, Interest::READ);
         let (b, from) = listener.accept().expect("accept").expect("a connection");
         assert_eq!(from, a.local_addr().expect("bound"));
+        assert_eq!(from, b.peer_addr().expect("connected"));
         (a, b)
     }
 

@@ -2,7 +2,7 @@
 
 use ferroce_proto::ids::Key;
 use ferroce_proto::iwarp::ddp::{Header, Tagged, Untagged};
-use ferroce_proto::iwarp::mpa::Wishes;
+use ferroce_proto::iwarp::mpa::{Ticket, Wishes, WithinHost};
 use ferroce_proto::iwarp::rdmap::{Opcode, ReadRequest};
 use ferroce_proto::iwarp::testkit::{Lone, Pair, Setup};
 use ferroce_proto::iwarp::{Ended, Event, Teardown, Violation};
@@ -132,6 +132,43 @@ fn another_make_gets_time_to_read_the_reply_before_the_connection_is_closed() {
     assert_eq!(pair.b.qp.teardown(), Teardown::Drain);
     pair.until(|p| p.b.qp.teardown() == Teardown::Close);
     assert!(pair.now >= until);
+}
+
+#[test]
+fn with_a_ticket_nobody_sends_before_the_initiator_has_found_its_way() {
+    let ticket = Ticket {
+        qpn: Setup::qpn(Side::B),
+        nonce: 7,
+    };
+    let wishes = |within_host| Wishes {
+        within_host,
+        ..Setup::WISHES
+    };
+    for is_within_host in [false, true] {
+        let mut pair = Pair::new(Setup {
+            a: wishes(WithinHost::Welcome),
+            b: wishes(WithinHost::With(ticket)),
+            ..Setup::default()
+        });
+        for side in [Side::A, Side::B] {
+            pair.recv(side, 1, vec![]);
+            pair.send(side, wr(1, SendOp::Send, vec![]));
+        }
+        pair.run();
+        assert!(pair.a.results.send_statuses().is_empty());
+        assert!(pair.b.results.send_statuses().is_empty());
+        if is_within_host {
+            pair.a.qp.go_within_host();
+            pair.b.qp.go_within_host();
+        } else {
+            pair.a.qp.go_over_tcp();
+        }
+        pair.run();
+        for end in [&pair.a, &pair.b] {
+            assert_eq!(end.results.send_statuses(), [(1, WcStatus::Success)]);
+            assert_eq!(end.results.recv_statuses(), [(1, WcStatus::Success)]);
+        }
+    }
 }
 
 #[test]

@@ -178,10 +178,10 @@ mod tests {
         for tally in [&one, &two] {
             sum.take_over(tally);
         }
-        assert_eq!(one.carried(), [7, 105, 0, 0, 0]);
-        assert_eq!(two.carried(), [0, 0, 0, 0, 30]);
-        assert_eq!(sum.carried(), [7, 105, 0, 0, 30]);
+        assert_eq!(one.carried(), [7, 105, 0, 0, 0, 0]);
+        assert_eq!(two.carried(), [0, 0, 0, 0, 0, 30]);
+        assert_eq!(sum.carried(), [7, 105, 0, 0, 0, 30]);
         one.count_tx(1, 1);
-        assert_eq!(one.carried(), [8, 105, 0, 0, 0]);
+        assert_eq!(one.carried(), [8, 105, 0, 0, 0, 0]);
     }
 }

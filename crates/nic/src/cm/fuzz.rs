@@ -119,6 +119,9 @@ impl Host for Stub {
     fn admits_stream(&self, _peer: IpAddr) -> Result<(), Error> {
         Ok(())
     }
+    fn goes_within_host(&self, _peer: IpAddr) -> bool {
+        false
+    }
     fn reschedule(&self) {}
 }
 

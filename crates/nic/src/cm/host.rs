@@ -106,6 +106,8 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn end_stream(&self, qpn: Qpn);
     /// Whether this process deals with a peer over TCP, and why not.
     fn admits_stream(&self, peer: IpAddr) -> Result<(), Error>;
+    /// Whether connections over TCP to this address may go on within the host.
+    fn goes_within_host(&self, peer: IpAddr) -> bool;
     /// The service's deadline has moved: ask for it before sleeping again.
     fn reschedule(&self);
 }

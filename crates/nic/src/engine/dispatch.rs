@@ -7,6 +7,7 @@ use ferroce_os::ring::{SharedArea, SharedShortRing};
 use ferroce_os::unix::LocalUser;
 use ferroce_proto::auth::handshake::Message;
 use ferroce_proto::ids::Qpn;
+use ferroce_proto::iwarp::Chunk;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
 
@@ -129,7 +130,12 @@ impl Dispatch {
             } => {
                 let came = Came { origin, addressing };
                 let brief = self.deliver_brief(nic, came, bytes, now);
-                let taken = brief.unwrap_or_else(|| self.deliver(nic, came, bytes, now));
+                let taken = brief.unwrap_or_else(|| {
+                    if Chunk::is_one(bytes) {
+                        return self.deliver_chunk(nic, origin, bytes, now);
+                    }
+                    self.deliver(nic, came, bytes, now)
+                });
                 if let Err((by, why)) = taken {
                     self.unwanted += 1;
                     nic.drop_packet(came, by, why);
@@ -411,6 +417,21 @@ impl Dispatch {
             self.touched.push(found);
         }
         Some(taken.map(drop).map_err(|why| (dest, why)))
+    }
+
+    /// Gives a piece of a stream to its queue pair, as [`deliver`](Self::deliver).
+    fn deliver_chunk(
+        &mut self,
+        nic: &Nic,
+        origin: Origin,
+        bytes: &[u8],
+        now: Time,
+    ) -> Result<(), (Qpn, DropReason)> {
+        let (dest, chunk) =
+            Chunk::parse(bytes).ok_or_else(|| (Qpn::default(), DropReason::Malformed))?;
+        self.packets += 1;
+        let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
+        qp.on_chunk(origin, chunk, now).map_err(|why| (dest, why))
     }
 
     /// Gives a packet to its queue pair. An error says why that was not possible, and which queue

@@ -162,6 +162,10 @@ impl Host for Nic {
         Ok(())
     }
 
+    fn goes_within_host(&self, peer: IpAddr) -> bool {
+        self.policy != Policy::Wire && Self::is_local(self, peer)
+    }
+
     fn user_of(&self, sender: Credentials) -> LocalUser {
         self.neighbours.identity().sender_user(sender)
     }

@@ -77,6 +77,7 @@ fn paths(sum: &Tally) -> String {
         Carrier::Ring => "ring",
         Carrier::Socket => "socket",
         Carrier::Wire => "wire",
+        Carrier::Tcp => "tcp",
     });
     let names = ["direct"].into_iter().chain(names).chain(["other"]);
     let bytes = [direct].into_iter().chain(sum.carried());

@@ -1,6 +1,7 @@
 //! Answering for this process.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use ferroce_os::unix::Relation;
 
@@ -174,16 +175,18 @@ impl Nic {
 
     fn alike(&self, qp: &Qp) -> Alike {
         let (path, report) = qp.path_and_report();
-        let (packets, packets_why) = self.packets(path.as_ref(), &report);
+        let tcp_peer = qp.tcp_peer();
+        let (packets, packets_why) = self.packets((path.as_ref(), tcp_peer), &report);
         let why = |way: Option<Result<(), Refusal>>| {
             let why = way.and_then(Result::err);
             why.map_or_else(String::new, |why| why.to_string())
         };
         let slot = path.as_ref().and_then(Path::slot);
+        let to = path.map(|path| path.addressing.dst.ip()).or(tcp_peer);
         Alike {
             device: qp.pd().context().device().name().to_owned(),
             transport: qp.qp_type().to_string(),
-            to: path.map_or_else(String::new, |path| path.addressing.dst.ip().to_string()),
+            to: to.map_or_else(String::new, |to| to.to_string()),
             slot,
             packets,
             packets_why,
@@ -196,7 +199,11 @@ impl Nic {
     }
 
     /// What carried the last packets of a queue pair, and why nothing better.
-    fn packets(&self, path: Option<&Path>, report: &PathReport) -> (String, String) {
+    fn packets(
+        &self,
+        (path, tcp_peer): (Option<&Path>, Option<IpAddr>),
+        report: &PathReport,
+    ) -> (String, String) {
         let carried = report.packets.map_or_else(String::new, |c| c.to_string());
         let why = match (path, report.packets) {
             (
@@ -210,8 +217,22 @@ impl Nic {
             (Some(path), Some(Carrier::Socket)) => path.why().unwrap_or_default(),
             (None, Some(Carrier::Socket)) => String::new(),
             (_, Some(Carrier::Wire)) => self.why_wire(path),
+            (_, Some(Carrier::Tcp)) => self.why_tcp(tcp_peer),
         };
         (carried, why)
+    }
+
+    fn why_tcp(&self, peer: Option<IpAddr>) -> String {
+        match (self.policy(), peer) {
+            (Policy::Wire, _) => "FERROCE_PATH=wire".to_owned(),
+            (_, Some(peer)) if self.is_local(peer) => {
+                "no Ferroce of this host and user is at the other end".to_owned()
+            }
+            (_, Some(peer)) => format!(
+                "{peer} is not an address of this host, or of a network namespace of its own"
+            ),
+            (_, None) => String::new(),
+        }
     }
 
     fn why_wire(&self, path: Option<&Path>) -> String {

@@ -7,8 +7,10 @@
 //! | [`rdmap`] | opcodes, and the requests and answers behind the headers |
 //! | [`terminate`] | violations, and the TERMINATE that answers each |
 //! | [`qp`] | a queue pair: posted work to segments, segments to memory and completions |
+//! | [`chunk`] | the stream within a host |
 //! | [`crc`] | CRC32C |
 
+pub mod chunk;
 pub mod crc;
 pub mod ddp;
 pub mod mpa;
@@ -22,5 +24,6 @@ mod bytes;
 #[cfg(test)]
 mod vectors;
 
+pub use chunk::Chunk;
 pub use qp::{Ended, Event, IwQp, Teardown};
 pub use terminate::{Reason, Terminate, Violation};

@@ -92,6 +92,9 @@ pub(super) fn add(all: &mut Catalogue) {
             pair(stage, UCMATOSE, &["rdma_server"], &client).map(drop)
         });
     }
+    for place in [Place::OneSpace, Place::Wire(1500)] {
+        all.at("iwarp.killed", place, User::Ordinary, 60, killed);
+    }
     all.at(
         "iwarp.port-taken",
         Place::OneSpace,
@@ -123,6 +126,21 @@ fn rping(stage: &Stage, address: &str) -> Outcome {
     let server = [&["rping", "-s", "-a", address], &options[..]].concat();
     let client = [&["rping", "-c", "-a", address], &options[..]].concat();
     pair(stage, RPING, &server, &client).map(drop)
+}
+
+/// A client whose server is killed in the middle of everything hears of it.
+fn killed(stage: &Stage) -> Outcome {
+    let server = ["rping", "-s", "-a", stage.ipv4()];
+    let client = ["rping", "-c", "-v", "-a", stage.ipv4(), "-C", "10000000"];
+    let mut server = stage.with_option(Side::A, WIRE, &server).start()?;
+    Ready::Tcp(RPING).wait(&mut server)?;
+    let mut client = stage.with_option(Side::B, WIRE, &client).start()?;
+    client.until("pinged 50 times", |p| p.output().lines().count() > 50)?;
+    server.signal(Signal::SIGKILL)?;
+    server.killed_by(Signal::SIGKILL)?;
+    client.refuse()?;
+    contains(&client.output(), "DISCONNECT")?;
+    rping(stage, stage.ipv4())
 }
 
 /// The TCP port is the listener's alone, and free again with it.

@@ -1,11 +1,14 @@
 //! Accept and reject: the reply to a request.
 
-use super::connect::{check_private_data, send_whole};
+use ferroce_os::random;
+use ferroce_proto::iwarp::mpa::{Ticket, WithinHost};
+
+use super::connect::check_private_data;
 use super::{Stage, StreamHold, wishes};
 use crate::Error;
 use crate::cm::service::Work;
 use crate::cm::{ConnParam, EventKind, EventParam};
-use crate::link::stream::Connection;
+use crate::link::stream::{Connection, send_whole};
 
 impl Work<'_> {
     /// `rdma_accept` over TCP: sends the reply and gives the connection to its queue pair.
@@ -21,14 +24,21 @@ impl Work<'_> {
         let Stage::Asked { responder } = &mut setup.stage else {
             return Err(gone());
         };
-        let accepted = responder.accept(&wishes(param), &param.private_data);
+        let within_host = match setup.socket.peer_addr() {
+            Ok(peer) if self.host.goes_within_host(peer.ip()) => WithinHost::With(Ticket {
+                qpn: param.qp_num,
+                nonce: random::u64(),
+            }),
+            _ => WithinHost::No,
+        };
+        let accepted = responder.accept(&wishes(param, within_host), &param.private_data);
         let (reply, agreement) = accepted
             .map_err(|e| Error::invalid(e.to_string()))?
             .ok_or_else(gone)?;
-        send_whole(&setup.socket, &reply).map_err(|e| Error::system("MPA reply", &e))?;
         let connection = Connection {
             socket: setup.socket,
             agreement,
+            reply,
             early: Vec::new(),
             id: key,
         };

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use ferroce_os::poll::Interest;
 use ferroce_os::tcp::TcpSocket;
-use ferroce_proto::iwarp::mpa::Initiator;
-use ferroce_proto::mr::Piece;
+use ferroce_proto::iwarp::mpa::{Initiator, WithinHost};
 use ferroce_proto::time::Time;
 
 use super::{Setup, Stage, StreamHold, wishes};
@@ -16,6 +15,7 @@ use crate::cm::ConnParam;
 use crate::cm::service::Work;
 use crate::cm::state::Progress;
 use crate::cm::waiting::Blocked;
+use crate::link::stream::send_whole;
 
 /// A connection that an identifier wants.
 #[derive(Debug)]
@@ -158,7 +158,12 @@ impl Work<'_> {
         id: u64,
         param: &ConnParam,
     ) -> std::io::Result<()> {
-        let wishes = wishes(param);
+        let dst = self.state.id(id).ok().and_then(|id| id.dst);
+        let within_host = match dst {
+            Some(dst) if self.host.goes_within_host(dst.ip()) => WithinHost::Welcome,
+            _ => WithinHost::No,
+        };
+        let wishes = wishes(param, within_host);
         let (initiator, request) =
             Initiator::new(self.now, wishes, &param.private_data).map_err(std::io::Error::other)?;
         send_whole(&socket, &request)?;
@@ -172,15 +177,6 @@ impl Work<'_> {
         self.state.iwarp.put(number, Setup { socket, stage });
         Ok(())
     }
-}
-
-/// Sends a startup frame, for which a new connection has room.
-pub(super) fn send_whole(socket: &TcpSocket, frame: &[u8]) -> std::io::Result<()> {
-    let sent = socket.send(&[Piece::Inline(frame)])?;
-    if sent < frame.len() {
-        return Err(std::io::Error::from_raw_os_error(libc::ENOBUFS));
-    }
-    Ok(())
 }
 
 /// Private data that a frame has room for: the length has eight bits in the program's structures.

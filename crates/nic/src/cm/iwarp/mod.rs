@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 use ferroce_os::poll::Event;
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::ids::Qpn;
-use ferroce_proto::iwarp::mpa::{Initiator, Responder, Rtr, Wishes};
+use ferroce_proto::iwarp::mpa::{Initiator, Responder, Rtr, Wishes, WithinHost};
 use ferroce_proto::time::Time;
 
 use self::connect::Attempt;
@@ -298,7 +298,7 @@ impl Work<'_> {
 }
 
 /// What this end wants of a connection.
-fn wishes(param: &ConnParam) -> Wishes {
+fn wishes(param: &ConnParam, within_host: WithinHost) -> Wishes {
     Wishes {
         revision: 2,
         crc: wants_crc(),
@@ -310,6 +310,7 @@ fn wishes(param: &ConnParam) -> Wishes {
         // siw (Linux 6.1) panics if a connection ends before the message that it waits for then.
         rtr: Rtr::empty(),
         mark: true,
+        within_host,
     }
 }
 

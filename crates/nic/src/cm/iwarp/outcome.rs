@@ -108,6 +108,7 @@ impl Work<'_> {
         let connection = Connection {
             socket,
             agreement,
+            reply: Vec::new(),
             early,
             id: key,
         };

@@ -22,7 +22,7 @@ use crate::base::denials::{Asker, Denial};
 use crate::base::sync::lock;
 use crate::cm::{CmService, EventChannel, EventKind, Host, Id, PortSpace};
 use crate::link::Addressing;
-use crate::link::stream::Connection;
+use crate::link::stream::{Connection, send_whole};
 use crate::objects::device::{DeviceList, Shapes};
 use crate::{Device, Error};
 
@@ -260,6 +260,9 @@ impl Host for Proc {
     fn connect_stream(&self, qpn: Qpn, connection: Connection) -> Result<(), Error> {
         // From here on it is the queue pair's to watch.
         self.poller.remove(connection.socket.as_raw_fd()).unwrap();
+        if !connection.reply.is_empty() {
+            send_whole(&connection.socket, &connection.reply).unwrap();
+        }
         lock(&self.connections).push((qpn, connection));
         Ok(())
     }
@@ -268,6 +271,9 @@ impl Host for Proc {
     }
     fn admits_stream(&self, _peer: IpAddr) -> Result<(), Error> {
         Ok(())
+    }
+    fn goes_within_host(&self, _peer: IpAddr) -> bool {
+        false
     }
     fn user_of(&self, sender: Credentials) -> LocalUser {
         let relation = match *lock(&self.stranger) {

@@ -1,12 +1,14 @@
 //! Which way a queue pair's packets go: over a local link, over the wire, or nowhere.
 
+use std::sync::Arc;
+
 use ferroce_os::environment::variable;
 use ferroce_proto::auth;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::verbs::{AddressHandleAttr, Mtu};
 
-use super::{Origin, Path, Reach, traits};
+use super::{Egress, Origin, Path, Reach, traits};
 use crate::base::numbers::slot_of;
 use crate::link::Addressing;
 use crate::link::local::ConnectError;
@@ -168,6 +170,22 @@ fn local_link(nic: &Nic, dest: Qpn) -> Result<(Reach, LinkTraits), Error> {
             &error,
         )),
     }
+}
+
+/// The path to a queue pair of the process to which a link leads.
+pub(crate) fn to_process(
+    egress: Arc<Egress>,
+    dest: Qpn,
+    addressing: Addressing,
+) -> (Path, LinkTraits) {
+    let reach = Reach::Link(egress);
+    let path = Path {
+        addressing,
+        origin: reach.origin(dest),
+        reach,
+        together: None,
+    };
+    (path, traits::local())
 }
 
 fn wire(

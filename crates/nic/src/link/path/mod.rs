@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use ferroce_proto::ids::Qpn;
 
-pub(crate) use self::choose::{Destination, Policy, check_datagram, choose, choose_datagram};
+pub(crate) use self::choose::{
+    Destination, Policy, check_datagram, choose, choose_datagram, to_process,
+};
 pub(crate) use self::egress::{Egress, Outlet, Process};
 pub(crate) use self::origin::{Addresses, Admitted, Came, Origin};
 pub(crate) use self::outlets::{LocalOutlet, WireOutlet};

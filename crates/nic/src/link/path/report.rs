@@ -15,11 +15,19 @@ pub enum Carrier {
     Socket,
     /// UDP 4791.
     Wire,
+    /// A TCP connection, on iWARP.
+    Tcp,
 }
 
 impl Carrier {
     /// All, in the order of the counters.
-    pub(crate) const ALL: [Self; 4] = [Self::ShortRing, Self::Ring, Self::Socket, Self::Wire];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::ShortRing,
+        Self::Ring,
+        Self::Socket,
+        Self::Wire,
+        Self::Tcp,
+    ];
 }
 
 impl fmt::Display for Carrier {
@@ -29,6 +37,7 @@ impl fmt::Display for Carrier {
             Self::Ring => "shared ring",
             Self::Socket => "Unix socket",
             Self::Wire => "wire",
+            Self::Tcp => "TCP",
         })
     }
 }

@@ -1,12 +1,13 @@
 //! The stream link: the TCP connection of one queue pair on iWARP. It carries bytes, no packets.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
 use ferroce_os::clock;
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::tcp::TcpSocket;
-use ferroce_proto::iwarp::mpa::Agreement;
+use ferroce_proto::iwarp::mpa::{Agreement, Ticket};
 use ferroce_proto::mr::Piece;
 use ferroce_proto::time::Time;
 
@@ -22,6 +23,8 @@ const DISCARDED: usize = 16 << 10;
 pub(crate) struct Connection {
     pub(crate) socket: TcpSocket,
     pub(crate) agreement: Agreement,
+    /// The responder's reply, which is still to be sent.
+    pub(crate) reply: Vec<u8>,
     /// What came right behind the reply.
     pub(crate) early: Vec<u8>,
     /// The identifier that is told of the end.
@@ -37,6 +40,23 @@ impl Connection {
         // Without an answer of the kernel they are as short as they may be.
         self.socket.segment().unwrap_or(0)
     }
+
+    /// The ticket that this end may show at the peer's process.
+    pub(crate) fn ticket_to_show(&self) -> Option<Ticket> {
+        let agreement = &self.agreement;
+        agreement.ticket.filter(|_| agreement.is_initiator)
+    }
+}
+
+/// What carries the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The TCP connection.
+    Tcp,
+    /// The TCP connection, or the link to the peer's process, which was asked.
+    Asked,
+    /// The link to the peer's process. TCP brings nothing, and is not watched.
+    WithinHost,
 }
 
 /// How far a connection of a queue pair is.
@@ -54,6 +74,7 @@ pub(crate) struct Stream {
     socket: TcpSocket,
     id: u64,
     stage: Stage,
+    way: Way,
     /// What the poller looks for.
     interest: Interest,
     /// Bytes that this turn may still write.
@@ -81,15 +102,22 @@ pub(crate) enum Obstacle {
 }
 
 impl Stream {
-    /// A connection that is watched for what can be read.
-    pub(crate) fn new(connection: Connection) -> Self {
-        Self {
+    /// Sends the reply, if there is one: a new connection has room for it. What the connection
+    /// brings is still to be watched.
+    pub(crate) fn begin(connection: Connection) -> (Self, io::Result<()>) {
+        let replied = match &connection.reply[..] {
+            [] => Ok(()),
+            reply => send_whole(&connection.socket, reply),
+        };
+        let stream = Self {
             socket: connection.socket,
             id: connection.id,
             stage: Stage::Open,
+            way: Way::Tcp,
             interest: Interest::READ,
             turn: TURN_BYTES,
-        }
+        };
+        (stream, replied)
     }
 
     /// The identifier that is told of the end.
@@ -99,6 +127,21 @@ impl Stream {
 
     pub(crate) fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+
+    /// What carries the stream.
+    pub(crate) const fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Changes what carries the stream.
+    pub(crate) const fn set_way(&mut self, way: Way) {
+        self.way = way;
+    }
+
+    /// The addresses of the TCP connection: own, peer's.
+    pub(crate) fn ends(&self) -> io::Result<[SocketAddr; 2]> {
+        Ok([self.socket.local_addr()?, self.socket.peer_addr()?])
     }
 
     /// Whether the last write found no room, so that the poller tells when there is some.
@@ -151,7 +194,9 @@ impl Stream {
     /// Says that nothing follows.
     pub(crate) fn end(&mut self) {
         self.stage = Stage::Ended;
-        self.socket.end();
+        if self.way != Way::WithinHost {
+            self.socket.end();
+        }
     }
 
     /// Closes the connection when the peer does, or at a time. What still comes is discarded. The
@@ -178,6 +223,15 @@ impl Stream {
     pub(crate) fn reset(self) {
         self.socket.reset();
     }
+}
+
+/// Sends a startup frame, for which a new connection has room.
+pub(crate) fn send_whole(socket: &TcpSocket, frame: &[u8]) -> io::Result<()> {
+    let sent = socket.send(&[Piece::Inline(frame)])?;
+    if sent < frame.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENOBUFS));
+    }
+    Ok(())
 }
 
 fn obstacle(error: &io::Error) -> Obstacle {

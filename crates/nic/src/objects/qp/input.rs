@@ -268,6 +268,7 @@ impl Qp {
         self.with_cx(&mut locked, now, |locked, cx| {
             locked.transport.on_dropped(cx)
         });
+        self.on_chunk_dropped(&mut locked, now);
         self.transmit(&mut locked, now);
         self.keep_timer(&mut locked);
     }
@@ -302,6 +303,7 @@ impl Qp {
         if locked.path.as_ref().is_some_and(Path::is_dead) {
             self.take_short_ring_acks(locked, (now, &mut DirectDelivery::default()));
             self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
+            self.on_chunk_dropped(locked, now);
         }
     }
 

@@ -21,6 +21,7 @@ mod share;
 mod step;
 mod stream;
 mod transport;
+mod within_host;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};

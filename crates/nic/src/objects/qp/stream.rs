@@ -4,9 +4,11 @@
 //! the queue pair and, for payload, the rights table: no key can be withdrawn while the kernel
 //! copies through it.
 
+use std::net::IpAddr;
+
 use ferroce_os::clock;
 use ferroce_os::poll::Event;
-use ferroce_proto::iwarp::{self, Ended, IwQp, Teardown};
+use ferroce_proto::iwarp::{self, Chunk, Ended, IwQp, Teardown};
 use ferroce_proto::mr::Access;
 use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
@@ -15,8 +17,10 @@ use ferroce_proto::verbs::{AttrMask, QpAttr};
 use super::Qp;
 use super::locked::Locked;
 use super::transport::Transport;
+use super::within_host::ChunkWriter;
 use crate::Error;
-use crate::link::stream::{Came, Connection, Obstacle, Stream};
+use crate::link::path::Carrier;
+use crate::link::stream::{Came, Connection, Obstacle, Stream, Way};
 
 /// Reads of one turn: others are to have theirs.
 const READS: usize = 8;
@@ -34,7 +38,7 @@ impl Qp {
     ///
     /// # Errors
     /// EINVAL if it is no queue pair on iWARP that waits for one; ENOMEM and the like if the
-    /// connection cannot be watched.
+    /// connection cannot be watched; ECONNRESET and the like if the reply cannot be sent.
     pub(crate) fn connect_stream(&self, connection: Connection) -> Result<(), Error> {
         let now = clock::monotonic();
         let mut locked = self.lock();
@@ -52,16 +56,21 @@ impl Qp {
         }
         // What each key grants is the peer's from here on (siw looks at nothing else either).
         iwarp.set_access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC);
-        let early = connection.early.clone();
-        let stream = Stream::new(connection);
-        let watched = self.nic().watch_stream(stream.fd(), self.qpn);
+        let (early, ticket) = (connection.early.clone(), connection.ticket_to_show());
+        // Whoever has the ticket of the reply finds the queue pair connected.
+        let (stream, replied) = Stream::begin(connection);
+        let watched = replied.and_then(|()| self.nic().watch_stream(stream.fd(), self.qpn));
+        let ends = stream.ends();
         locked.stream = Some(Box::new(stream));
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "connected over TCP");
         if let Err(e) = watched {
             self.on_stream_closed(&mut locked, true, now);
-            return Err(Error::system("watching a TCP connection", &e));
+            return Err(Error::system("a TCP connection that both ends want", &e));
         }
         self.with_iwarp(&mut locked, now, |iwarp, cx| iwarp.on_bytes(cx, &early));
+        if let (Some(ticket), Ok(ends)) = (ticket, ends) {
+            self.offer_way_within_host(&mut locked, ticket, ends);
+        }
         self.transmit(&mut locked, now);
         self.keep_timer(&mut locked);
         Ok(())
@@ -83,6 +92,10 @@ impl Qp {
             return;
         }
         if let Some(stream) = &mut locked.stream {
+            if stream.way() == Way::WithinHost {
+                // An event of before.
+                return;
+            }
             stream.begin_turn();
         }
         if event.readable() || event.hangup() {
@@ -121,10 +134,11 @@ impl Qp {
     }
 
     /// The peer has closed the connection, or it is gone.
-    fn on_stream_closed(&self, locked: &mut Locked, was_reset: bool, now: Time) {
+    pub(super) fn on_stream_closed(&self, locked: &mut Locked, was_reset: bool, now: Time) {
         self.with_iwarp(locked, now, |iwarp, cx| iwarp.on_closed(cx, was_reset));
         self.tell_stream_events(locked);
         locked.stream = None;
+        locked.set_path(self.qpn, None);
     }
 
     /// Sends what there is, tells what has happened, and closes what has ended.
@@ -143,17 +157,16 @@ impl Qp {
         let teardown = iwarp_of(locked).map(|iwarp| iwarp.teardown());
         match teardown {
             Some(Teardown::Close) => self.close_stream(locked),
-            Some(Teardown::Reset) => {
-                if let Some(stream) = locked.stream.take() {
-                    stream.reset();
-                }
-            }
+            Some(Teardown::Reset) => self.reset_stream(locked),
             Some(Teardown::Keep | Teardown::Drain) | None => {}
         }
     }
 
     /// Writes until there is nothing more to say, the connection has no room, or the turn is over.
     fn write_stream(&self, locked: &mut Locked, now: Time) {
+        if let Some(writer) = self.chunk_writer(locked) {
+            return self.write_chunks(locked, writer, now);
+        }
         let Some(mut stream) = locked.stream.take() else {
             return;
         };
@@ -172,6 +185,7 @@ impl Qp {
         });
         if bytes > 0 {
             self.tally.count_tx(1, bytes);
+            self.note_packets(locked, Carrier::Tcp);
         }
         match obstacle {
             None => self.watch_for_room(locked, &mut stream),
@@ -185,6 +199,34 @@ impl Qp {
             }
         }
         locked.stream = Some(stream);
+    }
+
+    /// As [`write_stream`](Self::write_stream), over the link to the peer's process.
+    fn write_chunks(&self, locked: &mut Locked, mut writer: ChunkWriter<'_>, now: Time) {
+        if locked.queued {
+            return;
+        }
+        let (mut obstacle, mut bytes) = (None, 0);
+        self.with_iwarp(locked, now, |iwarp, cx| {
+            let memory = cx.memory;
+            iwarp.transmit(cx, &mut |pieces| match writer.write(memory, pieces) {
+                Ok(taken) => {
+                    bytes += taken;
+                    taken
+                }
+                Err(met) => {
+                    obstacle = Some(met);
+                    0
+                }
+            });
+        });
+        if obstacle.is_some() {
+            self.with_iwarp(locked, now, IwQp::on_unmapped);
+        }
+        if bytes > 0 {
+            self.tally.count_tx(1, bytes);
+        }
+        self.settle_writer(locked, &writer, now);
     }
 
     /// What does not find room waits for it.
@@ -234,15 +276,26 @@ impl Qp {
 
     /// The stream has ended at this end, and TCP has all of it.
     fn close_stream(&self, locked: &mut Locked) {
-        if let Some(stream) = &mut locked.stream
-            && !stream.has_ended()
-        {
+        if locked.stream.as_ref().is_none_or(|s| s.has_ended()) {
+            return;
+        }
+        self.say(locked, Chunk::End);
+        if let Some(stream) = &mut locked.stream {
             stream.end();
             let _ = stream.watch_for(false).map(|interest| {
                 // It is closed soon; until then it is looked at in vain.
                 self.nic().rewatch_stream(stream.fd(), self.qpn, interest)
             });
         }
+    }
+
+    /// The stream was broken off.
+    fn reset_stream(&self, locked: &mut Locked) {
+        self.say(locked, Chunk::Reset);
+        if let Some(stream) = locked.stream.take() {
+            stream.reset();
+        }
+        locked.set_path(self.qpn, None);
     }
 
     /// The queue pair is destroyed: what TCP has is sent, and nothing else. Returns a connection
@@ -253,12 +306,22 @@ impl Qp {
         self.tell_stream_events(locked);
         let iwarp = iwarp_of(locked)?;
         let (teardown, open_until) = (iwarp.teardown(), iwarp.open_until());
-        let stream = locked.stream.take()?;
         if teardown == Teardown::Reset {
-            stream.reset();
+            self.reset_stream(locked);
             return None;
         }
+        if locked.stream.as_ref().is_some_and(|s| !s.has_ended()) {
+            self.say(locked, Chunk::End);
+        }
+        let stream = locked.stream.take()?;
         Some((*stream, open_until?))
+    }
+
+    /// The address at the other end of its connection, if that is over TCP.
+    pub(crate) fn tcp_peer(&self) -> Option<IpAddr> {
+        let locked = self.lock();
+        let [_, peer] = locked.stream.as_ref()?.ends().ok()?;
+        Some(peer.ip())
     }
 
     /// Until when its connection should stay open, if this process ends.
@@ -267,7 +330,12 @@ impl Qp {
     }
 
     /// Runs `f` with its transport, if that is iWARP's.
-    fn with_iwarp(&self, locked: &mut Locked, now: Time, f: impl FnOnce(&mut IwQp, &mut Cx<'_>)) {
+    pub(super) fn with_iwarp(
+        &self,
+        locked: &mut Locked,
+        now: Time,
+        f: impl FnOnce(&mut IwQp, &mut Cx<'_>),
+    ) {
         self.run_with_cx(locked, now, |locked, cx| {
             if let Some(iwarp) = iwarp_of(locked) {
                 f(iwarp, cx);
@@ -276,7 +344,7 @@ impl Qp {
     }
 }
 
-fn iwarp_of(locked: &mut Locked) -> Option<&mut IwQp> {
+pub(super) fn iwarp_of(locked: &mut Locked) -> Option<&mut IwQp> {
     match &mut locked.transport {
         Transport::Iwarp(iwarp) => Some(iwarp),
         Transport::Rc(_) | Transport::Uc(_) | Transport::Ud(_) => None,

@@ -1,6 +1,6 @@
 //! What the two ends of a connection agree on.
 
-use super::frame::{Frame, FrameKind, NOT_NEGOTIATED, ReadWords, Rtr, StartupError};
+use super::frame::{Frame, FrameKind, NOT_NEGOTIATED, ReadWords, Rtr, StartupError, Ticket};
 
 /// What one end wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,28 @@ pub struct Wishes {
     pub rtr: Rtr,
     /// Says that this end is a Ferroce, by a bit that RFC 5044 reserves.
     pub mark: bool,
+    /// What this end says of a way within the host.
+    pub within_host: WithinHost,
+}
+
+/// Whether a connection may go on within the host, by other means than TCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithinHost {
+    /// No: the peer's address is not of this host, or TCP is wanted.
+    No,
+    /// An initiator would like to.
+    Welcome,
+    /// A responder would like to, if the initiator does.
+    With(Ticket),
+}
+
+impl WithinHost {
+    const fn ticket(self) -> Option<Ticket> {
+        match self {
+            Self::With(ticket) => Some(ticket),
+            Self::No | Self::Welcome => None,
+        }
+    }
 }
 
 /// The agreed ready-to-receive message of an initiator.
@@ -54,6 +76,9 @@ pub struct Agreement {
     pub ready: Option<Ready>,
     /// Both ends have said that they are Ferroces.
     pub is_ferroce_peer: bool,
+    /// The initiator may show this at the responder's process. Neither end sends an FPDU before it
+    /// is known which way they go.
+    pub ticket: Option<Ticket>,
 }
 
 impl Wishes {
@@ -75,6 +100,8 @@ impl Wishes {
             crc: self.crc,
             reject: false,
             is_ferroce_peer: self.mark,
+            is_within_host: self.mark && self.within_host == WithinHost::Welcome,
+            ticket: None,
             revision: self.revision,
             words: (self.revision >= 2).then(|| self.words()),
             private: private.to_vec(),
@@ -87,6 +114,8 @@ impl Wishes {
     /// ORD as far as it can.
     pub(super) fn reply(&self, request: &Frame, private: &[u8]) -> (Frame, Agreement) {
         let ready = choose(self.rtr, request);
+        let is_ferroce_peer = self.mark && request.is_ferroce_peer;
+        let goes = is_ferroce_peer && request.is_within_host;
         let mut agreement = Agreement {
             is_initiator: false,
             revision: request.revision,
@@ -96,7 +125,8 @@ impl Wishes {
             ird: self.ird,
             ord: self.ord,
             ready,
-            is_ferroce_peer: self.mark && request.is_ferroce_peer,
+            is_ferroce_peer,
+            ticket: self.within_host.ticket().filter(|_| goes),
         };
         if let Some(theirs) = request.words {
             if theirs.ird != NOT_NEGOTIATED {
@@ -119,7 +149,9 @@ impl Wishes {
             markers: self.markers,
             crc: agreement.crc,
             reject: false,
-            is_ferroce_peer: agreement.is_ferroce_peer,
+            is_ferroce_peer,
+            is_within_host: false,
+            ticket: agreement.ticket,
             revision: request.revision,
             words,
             private: private.to_vec(),
@@ -140,6 +172,9 @@ impl Wishes {
             ord: self.ord,
             ready: None,
             is_ferroce_peer: self.mark && reply.is_ferroce_peer,
+            ticket: reply
+                .ticket
+                .filter(|_| self.within_host == WithinHost::Welcome),
         };
         if self.revision < 2 {
             return Ok(agreement);

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::super::bytes::{array, u16_at};
+use crate::ids::Qpn;
 
 /// Which of the two frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,9 @@ const ENHANCED: u16 = 0x1000;
 const FERROCE_REQUEST: u16 = 0x0400;
 const FERROCE_REPLY: u16 = 0x0200;
 const FERROCE_PEER: u16 = FERROCE_REQUEST | FERROCE_REPLY;
+/// Beside the mark of a Ferroce. Request: the peer has an address of the initiator's own host, and
+/// another way within that host is welcome. Reply: a [`Ticket`] for it is behind the private data.
+const WITHIN_HOST: u16 = 0x0100;
 const REVISION: u16 = 0x00ff;
 const COUNT: u16 = 0x3fff;
 const HIGH: u16 = 0x8000;
@@ -67,6 +71,40 @@ pub struct ReadWords {
     pub rtr: Option<Rtr>,
 }
 
+/// What an initiator must show at the responder's process to go on within the host: only who reads
+/// this TCP connection has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// The responder's queue pair.
+    pub qpn: Qpn,
+    /// Drawn for this connection.
+    pub nonce: u64,
+}
+
+impl Ticket {
+    /// Bytes behind the private data of a reply.
+    const LEN: usize = 12;
+
+    fn emit(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..4].copy_from_slice(&self.qpn.get().to_be_bytes());
+        bytes[4..].copy_from_slice(&self.nonce.to_be_bytes());
+        bytes
+    }
+
+    /// Takes a ticket off the end of what a reply has behind its READ words.
+    fn split(rest: &[u8]) -> Option<(&[u8], Self)> {
+        let (private, bytes) = rest.split_last_chunk::<{ Self::LEN }>()?;
+        let qpn = u32::from_be_bytes(array(bytes, 0)?);
+        let nonce = u64::from_be_bytes(array(bytes, 4)?);
+        let ticket = Self {
+            qpn: Qpn::new(qpn & 0x00ff_ffff),
+            nonce,
+        };
+        Some((private, ticket))
+    }
+}
+
 /// A startup frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -80,6 +118,10 @@ pub struct Frame {
     pub reject: bool,
     /// The sender is a Ferroce that says so.
     pub is_ferroce_peer: bool,
+    /// Request of a Ferroce: the peer's address is of its own host.
+    pub is_within_host: bool,
+    /// Reply of a Ferroce to such a request, if it wants to go on within the host.
+    pub ticket: Option<Ticket>,
     /// 1 or 2.
     pub revision: u8,
     /// Revision 2 with the enhanced set-up.
@@ -103,6 +145,9 @@ pub enum StartupError {
     /// An enhanced frame without room for its words.
     #[error("an enhanced frame without IRD and ORD")]
     NoWords,
+    /// A reply that says it has a ticket, and has no room for one.
+    #[error("a reply without the ticket that it announces")]
+    NoTicket,
     /// The reply does not take the enhanced set-up that the request asked for.
     #[error("the reply has not the revision and the enhanced set-up of the request")]
     NotEnhanced,
@@ -177,10 +222,13 @@ impl Frame {
             | flag(self.reject, REJECT)
             | flag(self.words.is_some(), ENHANCED)
             | flag(self.is_ferroce_peer, self.kind.is_ferroce_peer())
+            | flag(self.is_within_host || self.ticket.is_some(), WITHIN_HOST)
             | u16::from(self.revision);
         let words = self.words.map(ReadWords::emit);
         let words = words.as_ref().map_or(&[][..], |words| &words[..]);
-        let length = u16::try_from(words.len() + self.private.len())
+        let ticket = self.ticket.map(Ticket::emit);
+        let ticket = ticket.as_ref().map_or(&[][..], |ticket| &ticket[..]);
+        let length = u16::try_from(words.len() + self.private.len() + ticket.len())
             .expect("invariant: private data was checked against the program's limit");
         let mut out = Vec::with_capacity(HEADER_LEN + usize::from(length));
         out.extend_from_slice(self.kind.key());
@@ -188,6 +236,7 @@ impl Frame {
         out.extend_from_slice(&length.to_be_bytes());
         out.extend_from_slice(words);
         out.extend_from_slice(&self.private);
+        out.extend_from_slice(ticket);
         out
     }
 
@@ -221,17 +270,27 @@ impl Frame {
             return Ok(None);
         };
         let words = ReadWords::parse(rest).filter(|_| is_enhanced);
-        let private = if is_enhanced {
+        let rest = if is_enhanced {
             &rest[WORDS_LEN..]
         } else {
             rest
+        };
+        let is_ferroce_peer = word & FERROCE_PEER == kind.is_ferroce_peer();
+        let is_within_host = is_ferroce_peer && word & WITHIN_HOST != 0;
+        let ends = (kind == FrameKind::Reply && is_within_host).then(|| Ticket::split(rest));
+        let (private, ticket) = match ends {
+            None => (rest, None),
+            Some(None) => return Err(StartupError::NoTicket),
+            Some(Some((private, ticket))) => (private, Some(ticket)),
         };
         let frame = Self {
             kind,
             markers: word & MARKERS != 0,
             crc: word & CRC != 0,
             reject: word & REJECT != 0 && kind == FrameKind::Reply,
-            is_ferroce_peer: word & FERROCE_PEER == kind.is_ferroce_peer(),
+            is_ferroce_peer,
+            is_within_host: is_within_host && kind == FrameKind::Request,
+            ticket,
             revision,
             words,
             private: private.to_vec(),

@@ -19,9 +19,9 @@ mod marker;
 pub mod outgoing;
 pub mod responder;
 
-pub use agree::{Agreement, Ready, Wishes};
+pub use agree::{Agreement, Ready, Wishes, WithinHost};
 pub use deframe::{Deframer, Taken};
-pub use frame::{Frame, FrameKind, ReadWords, Rtr, StartupError};
+pub use frame::{Frame, FrameKind, ReadWords, Rtr, StartupError, Ticket};
 pub use initiator::{Initiator, Outcome};
 pub use outgoing::{Framing, Outgoing, Run};
 pub use responder::{Asked, Responder};

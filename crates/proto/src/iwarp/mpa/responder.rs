@@ -141,6 +141,7 @@ impl Responder {
             reject: true,
             markers: false,
             is_ferroce_peer: false,
+            is_within_host: false,
             private: private.to_vec(),
             ..request.clone()
         };

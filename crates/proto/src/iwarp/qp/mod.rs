@@ -36,7 +36,7 @@ mod untagged;
 
 use core::time::Duration;
 
-use super::mpa::{Agreement, Deframer, Framing, Outgoing};
+use super::mpa::{Agreement, Deframer, Framing, Outgoing, Ready};
 use super::terminate::{Reason, Violation};
 use crate::mr::{Access, Accessor};
 use crate::rc::config::QpShared;
@@ -221,6 +221,9 @@ impl IwQp {
         let framing = Framing::new(agreement);
         let gate = match agreement {
             Agreement {
+                ticket: Some(_), ..
+            } => Gate::Closed(None),
+            Agreement {
                 ready: Some(_),
                 is_initiator,
                 ..
@@ -247,6 +250,22 @@ impl IwQp {
             self.pack_ready(ready);
         }
         true
+    }
+
+    /// Both ends of a connection with a [ticket](Agreement::ticket) go on within the host.
+    pub fn go_within_host(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.gate = Gate::Open;
+        }
+    }
+
+    /// An initiator with a [ticket](Agreement::ticket) goes on over TCP, which it tells the
+    /// responder by a WRITE of no bytes.
+    pub fn go_over_tcp(&mut self) {
+        if self.stream.is_some() {
+            self.go_within_host();
+            self.pack_ready(Ready::Write);
+        }
     }
 
     /// What holds for its connection.

@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::stream::{Arrival, Channel, Cut};
 use super::write;
 use crate::ids::{Key, Qpn};
-use crate::iwarp::mpa::{Agreement, Asked, Initiator, Outcome, Responder, Rtr, Wishes};
+use crate::iwarp::mpa::{Agreement, Asked, Initiator, Outcome, Responder, Rtr, Wishes, WithinHost};
 use crate::iwarp::{Event, IwQp, Teardown};
 use crate::mr::Access;
 use crate::rc::RcConfig;
@@ -48,6 +48,7 @@ impl Setup {
         ord: 4,
         rtr: Rtr::empty(),
         mark: true,
+        within_host: WithinHost::No,
     };
 }
 

@@ -12,6 +12,8 @@ fn enhanced(kind: FrameKind, ird: u16, ord: u16, private: &[u8]) -> Frame {
         crc: false,
         reject: false,
         is_ferroce_peer: false,
+        is_within_host: false,
+        ticket: None,
         revision: 2,
         words: Some(ReadWords {
             ird,
@@ -75,21 +77,28 @@ fn what_is_no_frame_is_told_by_its_first_wrong_byte() {
 proptest! {
     #[test]
     fn any_frame_is_read_back(
-        flags in any::<[bool; 5]>(),
+        flags in any::<[bool; 6]>(),
         numbers in (0u16..0x4000, 0u16..0x4000, proptest::option::of(0u8..8)),
         private in proptest::collection::vec(any::<u8>(), 0..=MAX_PROGRAM_DATA),
         kind in prop_oneof![Just(FrameKind::Request), Just(FrameKind::Reply)],
-        more in 0usize..5,
+        (nonce, more) in (any::<u64>(), 0usize..5),
     ) {
-        let [markers, crc, reject, is_ferroce_peer, two] = flags;
+        let [markers, crc, reject, is_ferroce_peer, within_host, two] = flags;
+        let within_host = within_host && is_ferroce_peer;
+        let is_reply = kind == FrameKind::Reply;
         let (ird, ord, rtr) = numbers;
         let rtr = rtr.map(Rtr::from_bits_truncate);
         let frame = Frame {
             kind,
             markers,
             crc,
-            reject: reject && kind == FrameKind::Reply,
+            reject: reject && is_reply,
             is_ferroce_peer,
+            is_within_host: within_host && !is_reply,
+            ticket: (within_host && is_reply).then_some(Ticket {
+                qpn: Qpn::new(0x12_3456),
+                nonce,
+            }),
             revision: 1 + u8::from(two),
             words: two.then_some(ReadWords { ird, ord, rtr }),
             private,

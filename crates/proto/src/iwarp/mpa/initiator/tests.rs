@@ -1,7 +1,8 @@
 //! Both ends of a set-up, over a stream that is cut at every place.
 
 use super::*;
-use crate::iwarp::mpa::{Asked, Ready, Responder, Rtr};
+use crate::ids::Qpn;
+use crate::iwarp::mpa::{Asked, Ready, Responder, Rtr, Ticket, WithinHost};
 use proptest::prelude::*;
 
 const NOW: Time = Time(1_000);
@@ -16,6 +17,7 @@ fn wishes() -> Wishes {
         ord: 4,
         rtr: Rtr::empty(),
         mark: false,
+        within_host: WithinHost::No,
     }
 }
 
@@ -158,15 +160,52 @@ fn a_reply_without_the_enhanced_set_up_fails() {
 fn a_peer_that_echoes_the_flags_is_no_ferroce() {
     let marked = Wishes {
         mark: true,
+        within_host: WithinHost::Welcome,
         ..wishes()
     };
     let (mut initiator, mut request) = Initiator::new(NOW, marked, b"").unwrap();
     request[..16].copy_from_slice(b"MPA ID Rep Frame");
     let (_, outcome) = initiator.on_bytes(&request);
     match outcome {
-        Some(Outcome::Accepted { agreement, .. }) => assert!(!agreement.is_ferroce_peer),
+        Some(Outcome::Accepted { agreement, .. }) => {
+            assert!(!agreement.is_ferroce_peer && agreement.ticket.is_none());
+        }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_ticket_goes_to_a_ferroce_that_asks_for_one() {
+    let ticket = Ticket {
+        qpn: Qpn::new(0x12_3456),
+        nonce: 0xdead_beef_0bad_cafe,
+    };
+    let wants = |mark, within_host| Wishes {
+        mark,
+        within_host,
+        ..wishes()
+    };
+    let gives = wants(true, WithinHost::With(ticket));
+    let none = WithinHost::No;
+    for (ours, theirs, expected) in [
+        (wants(true, WithinHost::Welcome), gives, Some(ticket)),
+        (wants(false, WithinHost::Welcome), gives, None),
+        (wants(true, none), gives, None),
+        (wants(true, WithinHost::Welcome), wants(true, none), None),
+    ] {
+        let (outcome, responder) = connect(ours, theirs, 30);
+        assert_eq!(responder.ticket, expected);
+        let Outcome::Accepted { agreement, private } = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!((agreement.ticket, &private[..]), (expected, &b"answer"[..]));
+    }
+    let (mut initiator, _) = Initiator::new(NOW, wants(true, WithinHost::Welcome), b"").unwrap();
+    // A reply of a Ferroce that announces a ticket and has no room for one.
+    let mut reply = b"MPA ID Rep Frame\x13\x02\0\x08\0\x01\0\x01".to_vec();
+    reply.extend([0; 4]);
+    let (_, outcome) = initiator.on_bytes(&reply);
+    assert_eq!(outcome, Some(Outcome::Failed(StartupError::NoTicket)));
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn agreement(crc: bool, markers: bool) -> Agreement {
         ord: 1,
         ready: None,
         is_ferroce_peer: false,
+        ticket: None,
     }
 }
 

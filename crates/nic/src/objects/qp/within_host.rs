@@ -1,0 +1,347 @@
+//! A queue pair on iWARP whose peer is a Ferroce of the same host and user: its stream goes over
+//! the link between the two processes, in [`Chunk`]s.
+//!
+//! The set-up is over TCP, and TCP proves that both ends are on one host: the responder's reply has
+//! a ticket, which the initiator shows over the link, with the addresses of its end of the
+//! connection. From another network namespace there is no such link, or at its end a process that
+//! knows no such ticket; through a proxy the addresses are others. Then the stream goes over TCP. From an accepted ticket on, TCP carries nothing, and stays open until
+//! the queue pair ends.
+//!
+//! | initiator | responder |
+//! |---|---|
+//! | reads the reply, sends [`Chunk::Offer`] and waits | has sent the reply and waits |
+//! | | accepts by a [`Chunk::Bytes`] without bytes, or drops the offer |
+//! | goes on over the link, or over TCP | goes on when it has accepted, or when TCP brings something |
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use ferroce_proto::ids::{Gid, Qpn};
+use ferroce_proto::iwarp::chunk::{Chunk, MOST, Offer};
+use ferroce_proto::iwarp::mpa::Ticket;
+use ferroce_proto::mr::{Memory, Piece};
+use ferroce_proto::time::Time;
+
+use super::Qp;
+use super::input::fail_soon;
+use super::locked::Locked;
+use super::stream::iwarp_of;
+use crate::base::counters::DropReason;
+use crate::base::numbers::slot_of;
+use crate::link::Addressing;
+use crate::link::path::{Egress, Origin, Path, Reach, to_process};
+use crate::link::stream::{Obstacle, Way};
+
+/// Bytes of one batch, before its last chunk.
+const BATCH_BYTES: usize = 56 << 10;
+/// Bytes that a queue pair may send before others have their turn.
+const TURN_BYTES: usize = 1 << 18;
+
+impl Qp {
+    /// The initiator shows the ticket of the reply. Without a link to that process the stream goes
+    /// over TCP.
+    pub(super) fn offer_way_within_host(
+        &self,
+        locked: &mut Locked,
+        ticket: Ticket,
+        ends: [SocketAddr; 2],
+    ) {
+        let egress = self.nic().egress_to_own_user(slot_of(ticket.qpn));
+        let Some(egress) = egress else {
+            return self.go_over_tcp(locked);
+        };
+        let path = to_process(egress, ticket.qpn, addressing(ends));
+        locked.set_path(self.qpn, Some(path));
+        if let Some(stream) = &mut locked.stream {
+            stream.set_way(Way::Asked);
+        }
+        let nonce = ticket.nonce;
+        self.say(locked, Chunk::Offer(Offer { nonce, ends }));
+    }
+
+    /// The process that was asked knows no such ticket, or is gone.
+    fn go_over_tcp(&self, locked: &mut Locked) {
+        locked.set_path(self.qpn, None);
+        if let Some(stream) = &mut locked.stream {
+            stream.set_way(Way::Tcp);
+        }
+        if let Some(iwarp) = iwarp_of(locked) {
+            iwarp.go_over_tcp();
+        }
+        tracing::debug!(target: "ferroce::iwarp", qpn = self.qpn.get(), "no way within the host: TCP it is");
+    }
+
+    /// Another queue pair of this host says something.
+    ///
+    /// # Errors
+    /// It is not the peer; or it makes no sense.
+    pub(crate) fn on_chunk(
+        &self,
+        origin: Origin,
+        chunk: Chunk<'_>,
+        now: Time,
+    ) -> Result<(), DropReason> {
+        let mut locked = self.lock();
+        if locked.retired {
+            return Err(DropReason::NoQp);
+        }
+        let way = locked.stream.as_ref().map(|stream| stream.way());
+        match (chunk, way) {
+            (_, None) => return Err(DropReason::State),
+            (Chunk::Offer(offer), Some(way)) => {
+                self.accept_way_within_host(&mut locked, origin, (offer, way))?;
+            }
+            (_, Some(Way::Tcp)) => return Err(DropReason::State),
+            (_, Some(Way::Asked | Way::WithinHost)) if !locked.comes_from(origin) => {
+                return Err(DropReason::Origin);
+            }
+            (Chunk::Bytes(bytes), Some(_)) => self.take_chunk(&mut locked, bytes, now),
+            (Chunk::End, Some(_)) => self.on_stream_closed(&mut locked, false, now),
+            (Chunk::Reset, Some(_)) => self.on_stream_closed(&mut locked, true, now),
+        }
+        self.keep_timer(&mut locked);
+        Ok(())
+    }
+
+    fn take_chunk(&self, locked: &mut Locked, bytes: &[u8], now: Time) {
+        self.go_within_host(locked);
+        let is_over = locked.stream.as_ref().is_none_or(|s| s.has_ended());
+        if !is_over && !bytes.is_empty() {
+            self.tally.count_rx(1, bytes.len());
+            self.with_iwarp(locked, now, |iwarp, cx| iwarp.on_bytes(cx, bytes));
+        }
+    }
+
+    /// The responder is shown the ticket of its reply.
+    fn accept_way_within_host(
+        &self,
+        locked: &mut Locked,
+        origin: Origin,
+        (offer, way): (Offer, Way),
+    ) -> Result<(), DropReason> {
+        let agreement = iwarp_of(locked).and_then(|iwarp| iwarp.agreement().copied());
+        let knows = agreement.is_some_and(|agreement| {
+            let ticket = agreement.ticket.filter(|_| !agreement.is_initiator);
+            ticket.is_some_and(|ticket| ticket.nonce == offer.nonce)
+        });
+        let ends = locked.stream.as_ref().and_then(|stream| stream.ends().ok());
+        let (Some(ends), true, Way::Tcp) = (ends, knows, way) else {
+            return Err(DropReason::State);
+        };
+        if !offer.is_of(ends) {
+            return Err(DropReason::Origin);
+        }
+        let egress = self.nic().egress_to_own_user(origin.slot());
+        let (Some(egress), Some(peer)) = (egress, origin.qpn()) else {
+            return Err(DropReason::Origin);
+        };
+        let path = to_process(egress, peer, addressing(ends));
+        if path.0.origin != origin {
+            return Err(DropReason::Origin);
+        }
+        locked.set_path(self.qpn, Some(path));
+        self.go_within_host(locked);
+        self.say(locked, Chunk::Bytes(&[]));
+        Ok(())
+    }
+
+    /// From here on the link has the stream.
+    fn go_within_host(&self, locked: &mut Locked) {
+        let Some(stream) = &mut locked.stream else {
+            return;
+        };
+        if stream.way() == Way::WithinHost {
+            return;
+        }
+        stream.set_way(Way::WithinHost);
+        self.nic().unwatch_stream(stream.fd());
+        if let Some(iwarp) = iwarp_of(locked) {
+            iwarp.go_within_host();
+        }
+        tracing::debug!(target: "ferroce::iwarp", qpn = self.qpn.get(), "the peer is of this host: no bytes go over TCP");
+    }
+
+    /// The peer's process has dropped what was sent to it, or is gone.
+    pub(super) fn on_chunk_dropped(&self, locked: &mut Locked, now: Time) {
+        match locked.stream.as_ref().map(|stream| stream.way()) {
+            Some(Way::Asked) => {
+                self.go_over_tcp(locked);
+                self.drive_stream(locked, now);
+            }
+            Some(Way::WithinHost) => self.on_stream_closed(locked, true, now),
+            Some(Way::Tcp) | None => {}
+        }
+    }
+
+    /// Says something beside the bytes of the stream. What a full link does not take it keeps.
+    pub(super) fn say(&self, locked: &mut Locked, chunk: Chunk<'_>) {
+        let Some((path, egress)) = link_of(locked) else {
+            return;
+        };
+        let mut batch = egress.batch();
+        batch.addressing = path.addressing;
+        chunk.emit(peer_of(path), &mut batch.bytes);
+        batch.end_packet();
+        // If its process is gone, that is told by itself.
+        let _ = egress.send(self.qpn, batch);
+    }
+
+    /// What writes the stream to the link, if that has it.
+    pub(super) fn chunk_writer(&self, locked: &Locked) -> Option<ChunkWriter<'_>> {
+        let stream = locked.stream.as_ref()?;
+        if stream.way() != Way::WithinHost {
+            return None;
+        }
+        let (path, egress) = link_of(locked)?;
+        Some(ChunkWriter {
+            qp: self,
+            egress: Arc::clone(egress),
+            addressing: path.addressing,
+            to: peer_of(path),
+            left: TURN_BYTES,
+            met: Met::Nothing,
+        })
+    }
+
+    /// After writing: waits for what the link needs.
+    pub(super) fn settle_writer(&self, locked: &mut Locked, writer: &ChunkWriter<'_>, now: Time) {
+        self.note_packets(locked, writer.egress.carrier());
+        match writer.met {
+            Met::Full => locked.queued = true,
+            Met::Gone => fail_soon(locked, now),
+            Met::Nothing => {
+                if iwarp_of(locked).is_some_and(|iwarp| iwarp.wants_transmit()) {
+                    locked.queued = true;
+                    self.nic().push_ready(self.me());
+                }
+            }
+        }
+    }
+}
+
+/// What ended a turn before everything was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    Nothing,
+    /// The link is full; the queue pair waits for it.
+    Full,
+    /// The peer's process is gone.
+    Gone,
+}
+
+/// Writes pieces of a stream to a link, within a turn.
+#[derive(Debug)]
+pub(super) struct ChunkWriter<'a> {
+    qp: &'a Qp,
+    egress: Arc<Egress>,
+    addressing: Addressing,
+    to: Qpn,
+    /// Bytes that this turn may still write.
+    left: usize,
+    met: Met,
+}
+
+impl ChunkWriter<'_> {
+    /// Returns how many bytes it has taken.
+    pub(super) fn write(
+        &mut self,
+        memory: &dyn Memory,
+        pieces: &[Piece<'_>],
+    ) -> Result<usize, Obstacle> {
+        let mut rest = Rest { pieces, begun: 0 };
+        let mut taken = 0;
+        while !rest.is_empty() && self.left > 0 {
+            let Some(mut batch) = self.egress.batch_unless_blocked(|| self.qp.me()) else {
+                self.met = Met::Full;
+                break;
+            };
+            batch.addressing = self.addressing;
+            let mut filled = Ok(());
+            let before = taken;
+            while filled.is_ok() && !rest.is_empty() && batch.bytes.len() < BATCH_BYTES {
+                Chunk::Bytes(&[]).emit(self.to, &mut batch.bytes);
+                let begin = batch.bytes.len();
+                filled = rest.append(memory, &mut batch.bytes, MOST);
+                taken += batch.bytes.len() - begin;
+                batch.end_packet();
+            }
+            let bytes = taken - before;
+            self.left = self.left.saturating_sub(bytes);
+            if bytes > 0 && !self.egress.send(self.qp.qpn, batch) {
+                self.met = Met::Gone;
+                break;
+            }
+            match filled {
+                Err(Unreadable) if taken == 0 => return Err(Obstacle::Unmapped),
+                Err(Unreadable) => break,
+                Ok(()) => {}
+            }
+        }
+        Ok(taken)
+    }
+}
+
+/// Memory that is not mapped any more.
+#[derive(Clone, Copy, Debug)]
+struct Unreadable;
+
+/// Pieces that are still to be written.
+#[derive(Debug)]
+struct Rest<'a> {
+    pieces: &'a [Piece<'a>],
+    /// Bytes of the first piece that were written.
+    begun: usize,
+}
+
+impl Rest<'_> {
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Appends up to `most` bytes.
+    fn append(
+        &mut self,
+        memory: &dyn Memory,
+        out: &mut Vec<u8>,
+        mut most: usize,
+    ) -> Result<(), Unreadable> {
+        while let Some((piece, others)) = self.pieces.split_first() {
+            let now = (piece.len() - self.begun).min(most);
+            match piece {
+                Piece::Inline(bytes) => out.extend_from_slice(&bytes[self.begun..][..now]),
+                Piece::Registered(span) => {
+                    let (part, _) = span.split_at(self.begun).1.split_at(now);
+                    memory.append(part, out).map_err(|_| Unreadable)?;
+                }
+            }
+            (self.begun, most) = (self.begun + now, most - now);
+            if self.begun < piece.len() {
+                break;
+            }
+            (self.pieces, self.begun) = (others, 0);
+        }
+        Ok(())
+    }
+}
+
+/// The addresses of a TCP connection: own, peer's.
+fn addressing([own, peer]: [SocketAddr; 2]) -> Addressing {
+    Addressing {
+        src: Gid::from_ip(own.ip()),
+        dst: Gid::from_ip(peer.ip()),
+        ..Addressing::default()
+    }
+}
+
+fn link_of(locked: &Locked) -> Option<(&Path, &Arc<Egress>)> {
+    let path = locked.path.as_ref()?;
+    match &path.reach {
+        Reach::Link(egress) => Some((path, egress)),
+        Reach::Nowhere => None,
+    }
+}
+
+/// The queue pair to which a path within the host leads.
+fn peer_of(path: &Path) -> Qpn {
+    path.origin.qpn().unwrap_or_default()
+}
