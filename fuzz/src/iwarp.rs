@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::iwarp::ddp::{Header, Tagged, Untagged};
-use ferroce_proto::iwarp::mpa::{Rtr, Wishes};
+use ferroce_proto::iwarp::mpa::{Rtr, Wishes, WithinHost};
 use ferroce_proto::iwarp::rdmap::Opcode;
 use ferroce_proto::iwarp::testkit::{Cut, Lone, Pair, Setup};
 use ferroce_proto::iwarp::{IwQp, Teardown};
@@ -40,6 +40,7 @@ fn setup(input: &mut Input<'_>) -> Setup {
             crc: flags & 1 != 0,
             markers: flags & 2 != 0,
             mark: flags & 4 != 0,
+            within_host: WithinHost::No,
             rtr: Rtr::from_bits_truncate(flags >> 4) & (Rtr::WRITE | Rtr::READ),
             ird: u16::from(flags >> 5),
             max_ird: 8,

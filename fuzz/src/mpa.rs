@@ -1,11 +1,12 @@
 //! A byte stream: startup frames, FPDUs, segments.
 
+use ferroce_proto::ids::Qpn;
 use ferroce_proto::iwarp::ddp::Segment;
 use ferroce_proto::iwarp::mpa::{
     Agreement, Asked, Deframer, Frame, FrameKind, Framing, Initiator, Outcome, Outgoing, Responder,
-    Rtr, Run, Wishes,
+    Rtr, Run, Ticket, Wishes, WithinHost,
 };
-use ferroce_proto::iwarp::{Terminate, Violation};
+use ferroce_proto::iwarp::{Chunk, Terminate, Violation};
 use ferroce_proto::time::Time;
 
 use super::input::Input;
@@ -22,6 +23,11 @@ pub fn run(data: &[u8]) {
             assert_eq!(Frame::parse(kind, &again), Ok(Some((frame, again.len()))));
         }
     }
+    if let Some((to, chunk)) = Chunk::parse(stream) {
+        let mut again = Vec::new();
+        chunk.emit(to, &mut again);
+        assert_eq!(Chunk::parse(&again), Some((to, chunk)));
+    }
     set_up(flags, stream, cut);
     frames(flags, stream, cut);
 }
@@ -37,6 +43,7 @@ fn set_up(flags: u8, stream: &[u8], cut: usize) {
         ord: 8,
         rtr: Rtr::from_bits_truncate(flags >> 3),
         mark: flags & 0x40 != 0,
+        within_host: WithinHost::Welcome,
     };
     let (mut initiator, _) = Initiator::new(Time(0), wishes, &[]).expect("good wishes");
     let mut outcomes = 0;
@@ -50,6 +57,13 @@ fn set_up(flags: u8, stream: &[u8], cut: usize) {
     }
     assert!(outcomes <= 1);
     let mut responder = Responder::new(Time(0));
+    let wishes = Wishes {
+        within_host: WithinHost::With(Ticket {
+            qpn: Qpn::new(0x12_3456),
+            nonce: 7,
+        }),
+        ..wishes
+    };
     for part in stream.chunks(cut) {
         if let Some(Asked::Request { .. }) = responder.on_bytes(part) {
             let (reply, agreement) = responder
@@ -57,7 +71,8 @@ fn set_up(flags: u8, stream: &[u8], cut: usize) {
                 .expect("not too much")
                 .expect("a request waits");
             let parsed = Frame::parse(FrameKind::Reply, &reply);
-            assert!(matches!(parsed, Ok(Some((_, len))) if len == reply.len()));
+            assert!(matches!(parsed, Ok(Some((frame, len)))
+                if len == reply.len() && frame.ticket == agreement.ticket));
             assert!(agreement.ord <= 8 && agreement.ird <= 16);
         }
     }
@@ -75,6 +90,7 @@ fn frames(flags: u8, stream: &[u8], cut: usize) {
         ord: 1,
         ready: None,
         is_ferroce_peer: true,
+        ticket: None,
     };
     let whole = receive(&agreement, stream, stream.len().max(1));
     let (ulpdus, _) = &whole;
