@@ -128,7 +128,7 @@ fn killed(stage: &Stage, victim: Victim) -> Outcome {
 }
 
 /// rping fills the disk with what it prints; the last lines tell enough.
-fn shorten(process: &Process) -> Outcome {
+pub(super) fn shorten(process: &Process) -> Outcome {
     let output = process.output();
     let lines: Vec<&str> = output
         .lines()
