@@ -451,8 +451,7 @@ fn memory_of_the_program_is_registered_as_it_is() {
     assert_eq!(contents(&local), b"sEVEn!!");
     let words: Vec<AtomicU64> = (0..4).map(AtomicU64::new).collect();
     let start = NonNull::from(&words[..]).cast();
-    // SAFETY: the words live until the end of the test, behind the region, and are only touched as
-    // atomics.
+    // SAFETY: the words live until the end of the test, behind the region, which alone touches them.
     let raw = unsafe { MemoryRegion::of_raw(&bare.domain, start, 32, Access::Remote) }.unwrap();
     let place = raw.remote().atomic(24).unwrap();
     a.post_send(
@@ -462,8 +461,10 @@ fn memory_of_the_program_is_registered_as_it_is() {
     )
     .unwrap();
     bare.done(2);
-    assert_eq!(words[3].load(Ordering::Acquire), 13);
-    assert_eq!(raw.atomic_words().unwrap()[3].load(Ordering::Acquire), 13);
+    assert_eq!(raw.load(24).unwrap(), 13);
+    assert_eq!(raw.fetch_add(24, 1).unwrap(), 13);
+    assert_eq!(raw.compare_swap(24, 14, 3).unwrap(), 14);
+    assert_eq!(raw.load(24).unwrap(), 3);
     assert_eq!(raw.atomic_bytes().len(), 32);
     drop(raw);
 }

@@ -80,7 +80,7 @@ fn other_process(descriptor: OwnedFd) {
     for (byte, said) in bytes.iter().zip(b"from another process") {
         byte.store(*said, Ordering::Release);
     }
-    assert_eq!(memory.atomic_words().len(), LENGTH.div_ceil(8));
+    assert_eq!(memory.fetch_add(0, 0).unwrap(), memory.load(0).unwrap());
 }
 
 /// How often this process has mapped the memory of a file.
@@ -138,8 +138,11 @@ fn peers_of_the_software_device_map_it() {
         memory.atomic_bytes()[LENGTH - 1].load(Ordering::Relaxed),
         b'r'
     );
-    let last = memory.atomic_words()[1].load(Ordering::Relaxed);
-    assert_eq!(last, counted);
+    assert_eq!(memory.load(8).unwrap(), counted);
+    assert_eq!(memory.compare_swap(8, counted, 7).unwrap(), counted);
+    memory.store(8, counted).unwrap();
+    assert!(matches!(memory.load(4), Err(Error::Unaligned { start: 4 })));
+    assert!(matches!(memory.load(LENGTH), Err(Error::OutOfRange { .. })));
     drop((shared, again));
     assert_eq!(mappings(inode), times, "kept while the memory is there");
     drop((memory, file));

@@ -7,6 +7,23 @@
 //! | memory that peers reach by READ, WRITE or atomics | [`MemoryRegion`]: copied in and out, since peers may change it at any time |
 //! | bytes of the stack or of another owner | [`ProtectionDomain::scope`] |
 //! | memory that another process maps as well | [`SharedMemory`] |
+//!
+//! # Memory that others write
+//! Devices, peers and other processes write a [`MemoryRegion`] and a [`SharedMemory`] at any time.
+//! So no reference to plain bytes of them exists. The program sees them in one of three ways, which
+//! may be mixed, in any threads, on the same bytes:
+//! - as [`AtomicU8`](std::sync::atomic::AtomicU8), by `atomic_bytes`;
+//! - by copies, `read` and `write`: what others change meanwhile is a mixture of old and new bytes;
+//! - as words of eight bytes that are read and changed as one, by `load`, `store`, `fetch_add` and
+//!   `compare_swap`.
+//!
+//! Rust's memory model forbids accesses of different sizes that race, even if all of them are
+//! atomic. Therefore the model sees one size, the byte: words and the device's copies are machine
+//! instructions in assembly, each of which stands for atomic accesses to its bytes. Of other
+//! processes and of devices the model knows nothing; what they do is such instructions, too. A
+//! [`Buffer`] is plain bytes, since no work has it while the program has it, and peers have no key
+//! to it. (On processors other than x86-64 and aarch64 words are `AtomicU64`: there, do not race
+//! words with bytes.)
 
 mod access;
 mod buffer;

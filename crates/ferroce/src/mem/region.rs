@@ -4,11 +4,11 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU8;
 
 use crate::device::Context;
 use crate::mem::{Access, RemoteRegion, SharedMemory};
-use crate::sys::{Domain, Memory, Pieces, Region};
+use crate::sys::{Bytes, Domain, Memory, Pieces, Region};
 use crate::{Error, Result};
 
 /// A protection domain: its queue pairs use its memory regions and no others.
@@ -92,7 +92,7 @@ impl MemoryRegion {
     /// # Safety
     /// The bytes are valid for reads and writes until the last clone of the region is dropped and
     /// all work on it has completed. Meanwhile the device and, as `access` allows, peers read and
-    /// write them at any time: they may be borrowed as atomics and not otherwise, and hold only
+    /// write them at any time: they may be borrowed as [`AtomicU8`] and not otherwise, and hold only
     /// types for which any bytes are a value.
     ///
     /// # Errors
@@ -113,17 +113,11 @@ impl MemoryRegion {
     }
 
     /// The bytes as peers and the device leave them to the program: anyone may change them at any
-    /// time.
+    /// time. For words there are [`load`](Self::load), [`store`](Self::store) and their like: see
+    /// [memory that others write](crate::mem#memory-that-others-write).
     #[must_use]
     pub fn atomic_bytes(&self) -> &[AtomicU8] {
-        self.region.atomic_bytes(self.length)
-    }
-
-    /// The whole words of eight bytes, as [`atomic_bytes`](Self::atomic_bytes). None if the region
-    /// does not begin at a multiple of 8, which those that the library allocated do.
-    #[must_use]
-    pub fn atomic_words(&self) -> Option<&[AtomicU64]> {
-        self.region.atomic_words(self.length / size_of::<u64>())
+        self.region.bytes().atomic_bytes(self.length)
     }
 
     /// The key by which own [raw](crate::qp::QueuePair::post_send_raw) work requests name it.
@@ -144,8 +138,8 @@ impl MemoryRegion {
     /// # Errors
     /// [`Error::OutOfRange`]
     pub fn read(&self, start: usize, to: &mut [u8]) -> Result<()> {
-        self.check(start, to.len())?;
-        self.region.load(start, to);
+        check(self.length, start, to.len())?;
+        self.region.bytes().load(start, to);
         Ok(())
     }
 
@@ -154,29 +148,47 @@ impl MemoryRegion {
     /// # Errors
     /// [`Error::OutOfRange`]
     pub fn write(&self, start: usize, from: &[u8]) -> Result<()> {
-        self.check(start, from.len())?;
-        self.region.store(start, from);
+        check(self.length, start, from.len())?;
+        self.region.bytes().store(start, from);
         Ok(())
     }
 
-    /// The eight bytes from `start` on as a number in the machine's byte order, as atomics see
-    /// them.
+    /// The eight bytes from `start` on as a number in the machine's byte order, read as one. What
+    /// the program reads after it is read later (`Acquire`).
     ///
     /// # Errors
     /// [`Error::OutOfRange`]; [`Error::Unaligned`] if `start` is not at a multiple of 8.
     pub fn load(&self, start: usize) -> Result<u64> {
-        self.check_word(start)?;
-        Ok(self.region.word(start).load(Ordering::Acquire))
+        word(self.region.bytes(), self.length, start).map(|bytes| bytes.load_word(start))
     }
 
-    /// Sets the eight bytes from `start` on.
+    /// Sets the eight bytes from `start` on, as one. What the program has written before is there
+    /// earlier (`Release`).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::Unaligned`] if `start` is not at a multiple of 8.
+    /// As [`load`](Self::load).
     pub fn store(&self, start: usize, value: u64) -> Result<()> {
-        self.check_word(start)?;
-        self.region.word(start).store(value, Ordering::Release);
-        Ok(())
+        word(self.region.bytes(), self.length, start).map(|bytes| bytes.store_word(start, value))
+    }
+
+    /// Adds to the eight bytes from `start` on, and gives what was there before. Atomic among the
+    /// processors of this host; among peers, too, where the device's atomics are
+    /// [global](crate::device::Atomicity::Global).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn fetch_add(&self, start: usize, add: u64) -> Result<u64> {
+        word(self.region.bytes(), self.length, start).map(|bytes| bytes.fetch_add(start, add))
+    }
+
+    /// Sets the eight bytes from `start` on to `swap` if they are `compare`, and gives what was
+    /// there before. Atomic as [`fetch_add`](Self::fetch_add).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn compare_swap(&self, start: usize, compare: u64, swap: u64) -> Result<u64> {
+        word(self.region.bytes(), self.length, start)
+            .map(|bytes| bytes.compare_swap(start, compare, swap))
     }
 
     /// A part of it, for a work request.
@@ -195,7 +207,7 @@ impl MemoryRegion {
                 });
             }
         }
-        Err(self.out_of_range(range.start, range.end))
+        Err(out_of_range(range.start, range.end, self.length))
     }
 
     /// What a peer must know to reach it.
@@ -210,31 +222,6 @@ impl MemoryRegion {
 
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
-    }
-
-    fn check(&self, start: usize, length: usize) -> Result<()> {
-        match start.checked_add(length) {
-            Some(end) if end <= self.length => Ok(()),
-            end => Err(self.out_of_range(start, end.unwrap_or(usize::MAX))),
-        }
-    }
-
-    fn check_word(&self, start: usize) -> Result<()> {
-        self.check(start, size_of::<u64>())?;
-        if self.region.is_word(start) {
-            Ok(())
-        } else {
-            Err(Error::Unaligned { start })
-        }
-    }
-
-    #[cold]
-    fn out_of_range(&self, start: usize, end: usize) -> Error {
-        Error::OutOfRange {
-            start,
-            end,
-            length: self.length,
-        }
     }
 }
 
@@ -275,6 +262,29 @@ pub struct RawPiece {
     pub length: u32,
     /// Key of the region: [`MemoryRegion::local_key`].
     pub local_key: u32,
+}
+
+/// Whether bytes lie within a memory of that length.
+pub(super) fn check(length: usize, start: usize, count: usize) -> Result<()> {
+    match start.checked_add(count) {
+        Some(end) if end <= length => Ok(()),
+        end => Err(out_of_range(start, end.unwrap_or(usize::MAX), length)),
+    }
+}
+
+/// The memory, of that length, if a word is at `start`.
+pub(super) fn word(bytes: &Bytes, length: usize, start: usize) -> Result<&Bytes> {
+    check(length, start, size_of::<u64>())?;
+    if bytes.is_word(start) {
+        Ok(bytes)
+    } else {
+        Err(Error::Unaligned { start })
+    }
+}
+
+#[cold]
+fn out_of_range(start: usize, end: usize, length: usize) -> Error {
+    Error::OutOfRange { start, end, length }
 }
 
 /// The bytes of work, which holds their regions.

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::AtomicU8;
 
 use crate::Result;
+use crate::mem::region::word;
 use crate::sys::Mapping;
 
 /// Memory that other processes of this host can map, too: the pages of a memfd, sealed at their
@@ -64,18 +65,50 @@ impl SharedMemory {
         self.0.length()
     }
 
-    /// The bytes: others may change them at any time.
+    /// The bytes: others may change them at any time. For words there are [`load`](Self::load),
+    /// [`store`](Self::store) and their like: see
+    /// [memory that others write](crate::mem#memory-that-others-write).
     #[must_use]
     pub fn atomic_bytes(&self) -> &[AtomicU8] {
         self.0.bytes().atomic_bytes(self.len())
     }
 
-    /// The whole words of eight bytes, as [`atomic_bytes`](Self::atomic_bytes).
-    #[must_use]
-    #[expect(clippy::missing_panics_doc, reason = "an invariant")]
-    pub fn atomic_words(&self) -> &[AtomicU64] {
-        let words = self.0.bytes().atomic_words(self.len() / size_of::<u64>());
-        words.expect("invariant: mappings begin with a page")
+    /// The eight bytes from `start` on, as [`MemoryRegion::load`](crate::mem::MemoryRegion::load).
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange);
+    /// [`Error::Unaligned`](crate::Error::Unaligned) if `start` is not a multiple of 8.
+    pub fn load(&self, start: usize) -> Result<u64> {
+        word(self.0.bytes(), self.len(), start).map(|bytes| bytes.load_word(start))
+    }
+
+    /// Sets the eight bytes from `start` on, as
+    /// [`MemoryRegion::store`](crate::mem::MemoryRegion::store).
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn store(&self, start: usize, value: u64) -> Result<()> {
+        word(self.0.bytes(), self.len(), start).map(|bytes| bytes.store_word(start, value))
+    }
+
+    /// Adds to the eight bytes from `start` on, as
+    /// [`MemoryRegion::fetch_add`](crate::mem::MemoryRegion::fetch_add), and gives what was there
+    /// before. Atomic among all processes that map the memory.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn fetch_add(&self, start: usize, add: u64) -> Result<u64> {
+        word(self.0.bytes(), self.len(), start).map(|bytes| bytes.fetch_add(start, add))
+    }
+
+    /// Sets the eight bytes from `start` on to `swap` if they are `compare`, and gives what was
+    /// there before. Atomic among all processes that map the memory.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn compare_swap(&self, start: usize, compare: u64, swap: u64) -> Result<u64> {
+        word(self.0.bytes(), self.len(), start)
+            .map(|bytes| bytes.compare_swap(start, compare, swap))
     }
 }
 

@@ -2,22 +2,26 @@
 
 use std::ptr::NonNull;
 use std::slice;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Bytes that other processes and the device's thread change at any time, so they are only ever
-/// touched through atomics. They belong to the owner of this, and live as long.
+use super::machine;
+pub(super) use super::machine::WORD;
+
+/// Bytes that other processes and the device change at any time. They belong to the owner of this,
+/// and live as long.
+///
+/// Invariant: Rust code touches them as [`AtomicU8`], or by [`machine`].
+/// Enforced by: this module alone has the address, and hands out nothing else.
+/// If broken: accesses of two sizes race, which is undefined behaviour.
 pub(crate) struct Bytes {
     start: NonNull<u8>,
     size: usize,
 }
 
-/// Bytes that one atomic access moves.
-pub(super) const WORD: usize = size_of::<u64>();
-
 impl Bytes {
     /// # Safety
     /// They are valid for reads and writes as long as this is, and nobody borrows them meanwhile
-    /// but as atomics.
+    /// but as [`AtomicU8`].
     pub(super) unsafe fn new(start: NonNull<u8>, size: usize) -> Self {
         Self { start, size }
     }
@@ -43,15 +47,15 @@ impl Bytes {
         self.start.as_ptr().addr() as u64
     }
 
-    /// Copies bytes out. The range must lie within the words.
-    pub(super) fn load(&self, start: usize, to: &mut [u8]) {
+    /// Copies bytes out. The range must lie within the bytes.
+    pub(crate) fn load(&self, start: usize, to: &mut [u8]) {
         let mut at = start;
         let mut rest = to;
         while !rest.is_empty() {
             let whole = self.is_word(at) && rest.len() >= WORD;
             let (now, later) = rest.split_at_mut(if whole { WORD } else { 1 });
             if whole {
-                now.copy_from_slice(&self.word(at).load(Ordering::Relaxed).to_ne_bytes());
+                now.copy_from_slice(&self.load_word(at).to_ne_bytes());
             } else {
                 now[0] = self.byte(at).load(Ordering::Relaxed);
             }
@@ -60,15 +64,14 @@ impl Bytes {
         }
     }
 
-    /// Copies bytes in. The range must lie within the words.
-    pub(super) fn store(&self, start: usize, from: &[u8]) {
+    /// Copies bytes in. The range must lie within the bytes.
+    pub(crate) fn store(&self, start: usize, from: &[u8]) {
         let mut at = start;
         let mut rest = from;
         while let [first, tail @ ..] = rest {
             match rest.first_chunk() {
                 Some(whole) if self.is_word(at) => {
-                    self.word(at)
-                        .store(u64::from_ne_bytes(*whole), Ordering::Relaxed);
+                    self.store_word(at, u64::from_ne_bytes(*whole));
                     at += WORD;
                     rest = &rest[WORD..];
                 }
@@ -82,39 +85,140 @@ impl Bytes {
     }
 
     fn byte(&self, at: usize) -> &AtomicU8 {
-        assert!(at < self.size, "byte {at} is outside of the memory");
-        // SAFETY: one of the bytes, which live as long as `self`; atomics allow for writers
-        // elsewhere.
-        unsafe { AtomicU8::from_ptr(self.start.add(at).as_ptr()) }
+        &self.atomic_bytes(self.size)[at]
     }
 
     /// Whether a word could be there.
-    pub(super) fn is_word(&self, at: usize) -> bool {
+    pub(crate) fn is_word(&self, at: usize) -> bool {
         (self.start.as_ptr().addr() + at).is_multiple_of(WORD)
     }
 
     /// The first bytes, for callers that expect others to change them.
     pub(crate) fn atomic_bytes(&self, length: usize) -> &[AtomicU8] {
         let start = self.start(length);
-        // SAFETY: that many bytes, which live as long as `self`, and are borrowed as atomics only.
+        // SAFETY: that many bytes, which live as long as `self`, and are borrowed as these only.
         unsafe { slice::from_raw_parts(start.as_ptr().cast(), length) }
     }
 
-    /// The first words, as [`atomic_bytes`](Self::atomic_bytes). None if the bytes are not aligned.
-    pub(crate) fn atomic_words(&self, count: usize) -> Option<&[AtomicU64]> {
-        let start = self.start(count * WORD);
-        // SAFETY: as above, and aligned.
-        self.is_word(0)
-            .then(|| unsafe { slice::from_raw_parts(start.as_ptr().cast(), count) })
+    /// The eight bytes at a multiple of eight, to be read, as all that is read behind them.
+    #[inline]
+    pub(crate) fn load_word(&self, at: usize) -> u64 {
+        // SAFETY: aligned, and within the bytes.
+        unsafe { machine::load(self.word(at)) }
     }
 
-    /// The eight bytes at a multiple of eight.
-    pub(super) fn word(&self, at: usize) -> &AtomicU64 {
+    /// Sets them, behind all that was written before.
+    #[inline]
+    pub(crate) fn store_word(&self, at: usize, value: u64) {
+        // SAFETY: aligned, and within the bytes.
+        unsafe { machine::store(self.word(at), value) }
+    }
+
+    /// Adds to them, and gives what was there before.
+    pub(crate) fn fetch_add(&self, at: usize, add: u64) -> u64 {
+        // SAFETY: aligned, and within the bytes.
+        unsafe { machine::fetch_add(self.word(at), add) }
+    }
+
+    /// Sets them if they are `current`, and gives what was there before.
+    pub(crate) fn compare_swap(&self, at: usize, current: u64, new: u64) -> u64 {
+        // SAFETY: aligned, and within the bytes.
+        unsafe { machine::compare_swap(self.word(at), current, new) }
+    }
+
+    /// Where the eight bytes are.
+    #[inline]
+    fn word(&self, at: usize) -> *mut u64 {
         assert!(
-            self.is_word(at) && at + WORD <= self.size,
+            self.is_word(at) && at.checked_add(WORD).is_some_and(|end| end <= self.size),
             "no word of the memory is at {at}"
         );
-        // SAFETY: aligned, and within the bytes.
-        unsafe { AtomicU64::from_ptr(self.start.add(at).as_ptr().cast()) }
+        // SAFETY: within the bytes.
+        unsafe { self.start.add(at) }.as_ptr().cast()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::NonNull;
+    use std::sync::atomic::Ordering;
+    use std::thread;
+
+    use super::{Bytes, WORD};
+
+    /// Bytes that belong to this test.
+    struct Own(Bytes);
+
+    // SAFETY: the bytes are touched by `Bytes` only.
+    unsafe impl Sync for Own {}
+
+    impl Own {
+        fn new(words: usize) -> Self {
+            let own = Box::leak(vec![0_u64; words].into_boxed_slice());
+            // SAFETY: freed when this is dropped, and nothing else has them.
+            Self(unsafe { Bytes::new(NonNull::from(own).cast(), words * WORD) })
+        }
+    }
+
+    impl Drop for Own {
+        fn drop(&mut self) {
+            let (start, size) = (self.0.start.cast::<u64>(), self.0.size);
+            let own = NonNull::slice_from_raw_parts(start, size / WORD);
+            // SAFETY: of a box of that many words.
+            drop(unsafe { Box::from_raw(own.as_ptr()) });
+        }
+    }
+
+    #[test]
+    fn bytes_are_copied_in_and_out_wherever_they_begin() {
+        const SIZE: usize = 5 * WORD;
+        for start in 0..2 * WORD {
+            for length in 0..SIZE - start {
+                let own = Own::new(5);
+                let bytes = &own.0;
+                let said: Vec<u8> = (1..).take(length).collect();
+                bytes.store(start, &said);
+                let mut all = [0; SIZE];
+                bytes.load(0, &mut all);
+                let mut expected = [0; SIZE];
+                expected[start..start + length].copy_from_slice(&said);
+                assert_eq!(all, expected);
+                let mut part = vec![0; length];
+                bytes.load(start, &mut part);
+                assert_eq!(part, said);
+                let single = bytes.atomic_bytes(SIZE).iter();
+                assert!(single.map(|byte| byte.load(Ordering::Relaxed)).eq(all));
+            }
+        }
+    }
+
+    #[test]
+    fn words_change_as_one() {
+        const TIMES: u64 = if cfg!(miri) { 100 } else { 100_000 };
+        let own = Own::new(3);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for number in 0..TIMES {
+                        own.0.fetch_add(8, 1 << 32 | 1);
+                        own.0
+                            .store_word(0, if number % 2 == 0 { 0 } else { u64::MAX });
+                        let seen = own.0.load_word(0);
+                        assert!(seen == 0 || seen == u64::MAX, "{seen:#x}");
+                    }
+                });
+            }
+        });
+        assert_eq!(own.0.load_word(8), TIMES * 2 * (1 << 32 | 1));
+        let counted = own.0.load_word(8);
+        assert_eq!(own.0.compare_swap(8, 7, 8), counted);
+        assert_eq!(own.0.compare_swap(8, counted, 8), counted);
+        assert_eq!(own.0.load_word(8), 8);
+    }
+
+    #[test]
+    #[should_panic = "no word of the memory is at 24"]
+    fn a_word_lies_within() {
+        Own::new(3).0.load_word(24);
     }
 }

@@ -3,7 +3,6 @@
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use ferroce_abi::types::{ibv_mr, ibv_pd, ibv_sge};
 
@@ -258,34 +257,10 @@ impl Region {
         self.bytes.address()
     }
 
-    /// Copies bytes out. The range must lie within the region's words.
-    pub(crate) fn load(&self, start: usize, to: &mut [u8]) {
-        self.bytes.load(start, to);
-    }
-
-    /// Copies bytes in. The range must lie within the region's words.
-    pub(crate) fn store(&self, start: usize, from: &[u8]) {
-        self.bytes.store(start, from);
-    }
-
-    /// Whether a word could be there.
-    pub(crate) fn is_word(&self, at: usize) -> bool {
-        self.bytes.is_word(at)
-    }
-
-    /// The first bytes, for callers that expect others to change them.
-    pub(crate) fn atomic_bytes(&self, length: usize) -> &[AtomicU8] {
-        self.bytes.atomic_bytes(length)
-    }
-
-    /// The first words, as [`atomic_bytes`](Self::atomic_bytes). None if the bytes are not aligned.
-    pub(crate) fn atomic_words(&self, count: usize) -> Option<&[AtomicU64]> {
-        self.bytes.atomic_words(count)
-    }
-
-    /// The eight bytes at a multiple of eight.
-    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
-        self.bytes.word(at)
+    /// Its bytes, in whole words.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
     }
 }
 

@@ -26,6 +26,7 @@ mod inbox;
 mod ledger;
 mod limits;
 mod lock;
+mod machine;
 mod mapping;
 mod memory;
 mod pieces;
@@ -47,6 +48,7 @@ pub(crate) use address::{AddressObject, Addressed, Sender, path_from_c, path_to_
 
 pub(crate) use async_event::{AsyncEvent, AsyncEvents, Element};
 pub(crate) use borrowed::{BorrowedMut, BorrowedRegion, Posts};
+pub(crate) use bytes::Bytes;
 pub(crate) use cm::{Channel, FetchedEvent, IdOption, Identifier, Service};
 pub(crate) use completion_channel::CompletionChannel;
 #[cfg(feature = "tokio")]

@@ -167,7 +167,7 @@ pub(super) fn drain(
     ready(meeting(&socket)?);
     let (segment, _) = segments(task);
     let mut bytes = vec![0; 1 << 16];
-    let mut arrivals = CompletionBuffer::default();
+    let mut arrivals = Arrivals::default();
     loop {
         match socket.recv(&mut bytes) {
             Ok(count) => {
@@ -189,14 +189,14 @@ pub(super) fn drain(
 
 /// What has arrived, and when.
 #[derive(Default)]
-struct CompletionBuffer {
+struct Arrivals {
     /// First and last arrival, and the last one of the warm-up.
     times: Option<[Instant; 3]>,
     total: u64,
     warm: u64,
 }
 
-impl CompletionBuffer {
+impl Arrivals {
     fn add(&mut self, bytes: u64, warm_up: Duration) {
         let now = Instant::now();
         let [first, last, warm] = self.times.get_or_insert([now; 3]);

@@ -1,0 +1,24 @@
+//! Accesses to memory that others change at any time, as machine instructions.
+//!
+//! Rust's memory model forbids two accesses of different sizes to the same byte that race, even if
+//! both are atomic. Devices and other processes keep to no size, and programs want both bytes and
+//! words. So the model sees one size only, the byte ([`AtomicU8`](std::sync::atomic::AtomicU8)).
+//! Whatever is wider is an instruction here, which the model does not look into: for it, one that
+//! moves a word is eight atomic accesses to bytes that happen to take place together.
+
+/// Eight bytes.
+pub(super) const WORD: usize = size_of::<u64>();
+
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+mod aarch64;
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+mod elsewhere;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86_64;
+
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+pub(super) use aarch64::*;
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+pub(super) use elsewhere::*;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(super) use x86_64::*;
