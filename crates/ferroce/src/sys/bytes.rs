@@ -153,6 +153,10 @@ mod tests {
     unsafe impl Sync for Own {}
 
     impl Own {
+        fn bytes(&self) -> &Bytes {
+            &self.0
+        }
+
         fn new(words: usize) -> Self {
             let own = Box::leak(vec![0_u64; words].into_boxed_slice());
             // SAFETY: freed when this is dropped, and nothing else has them.
@@ -175,7 +179,7 @@ mod tests {
         for start in 0..2 * WORD {
             for length in 0..SIZE - start {
                 let own = Own::new(5);
-                let bytes = &own.0;
+                let bytes = own.bytes();
                 let said: Vec<u8> = (1..).take(length).collect();
                 bytes.store(start, &said);
                 let mut all = [0; SIZE];
@@ -200,25 +204,25 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for number in 0..TIMES {
-                        own.0.fetch_add(8, 1 << 32 | 1);
+                        own.bytes().fetch_add(8, 1 << 32 | 1);
                         own.0
                             .store_word(0, if number % 2 == 0 { 0 } else { u64::MAX });
-                        let seen = own.0.load_word(0);
+                        let seen = own.bytes().load_word(0);
                         assert!(seen == 0 || seen == u64::MAX, "{seen:#x}");
                     }
                 });
             }
         });
-        assert_eq!(own.0.load_word(8), TIMES * 2 * (1 << 32 | 1));
-        let counted = own.0.load_word(8);
-        assert_eq!(own.0.compare_swap(8, 7, 8), counted);
-        assert_eq!(own.0.compare_swap(8, counted, 8), counted);
-        assert_eq!(own.0.load_word(8), 8);
+        assert_eq!(own.bytes().load_word(8), TIMES * 2 * (1 << 32 | 1));
+        let counted = own.bytes().load_word(8);
+        assert_eq!(own.bytes().compare_swap(8, 7, 8), counted);
+        assert_eq!(own.bytes().compare_swap(8, counted, 8), counted);
+        assert_eq!(own.bytes().load_word(8), 8);
     }
 
     #[test]
     #[should_panic = "no word of the memory is at 24"]
     fn a_word_lies_within() {
-        Own::new(3).0.load_word(24);
+        Own::new(3).bytes().load_word(24);
     }
 }

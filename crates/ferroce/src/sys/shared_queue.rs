@@ -135,11 +135,15 @@ impl SharedQueue {
         (attr, xrc): (ibv_srq_attr, Option<XrcParts>),
     ) -> Result<Arc<Self>> {
         let raw = NonNull::new(raw).ok_or_else(|| Error::last(call))?;
+        let ledger = Ledger::shared().inspect_err(|_| {
+            // SAFETY: made by C just now, and nobody has it.
+            unsafe { (domain.device.verbs.ibv_destroy_srq)(raw.as_ptr()) };
+        })?;
         Ok(Arc::new(Self {
             domain: Arc::clone(domain),
             _xrc: xrc,
             raw,
-            ledger: Ledger::shared(),
+            ledger,
             owner: Owner::new(),
             max_sge: attr.max_sge,
             max_wr: attr.max_wr,

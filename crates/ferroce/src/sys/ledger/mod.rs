@@ -16,6 +16,7 @@ use super::lock::{Lock, Locked};
 use super::place::{PollBuffer, View};
 use super::work::Owner;
 use crate::cq::Timestamp;
+use crate::{Error, Result};
 use slots::Outstanding;
 
 /// The reader of a completion.
@@ -39,39 +40,49 @@ pub(crate) struct Ledger {
 /// thing by which it could be found: numbers of queue pairs come again.
 static SHARED: RwLock<SharedLedgers> = RwLock::new(SharedLedgers {
     ledgers: BTreeMap::new(),
-    next: 0,
+    made: 0,
 });
 
 struct SharedLedgers {
     ledgers: BTreeMap<u32, Weak<Ledger>>,
-    next: u32,
+    /// How many there have been.
+    made: u64,
 }
 
 impl Ledger {
     /// Of a completion queue.
     pub(super) fn own() -> Arc<Self> {
         Arc::new(Self {
-            outstanding: Lock::new(Outstanding::new(None)),
+            outstanding: Lock::new(Outstanding::new(number::Family::Own)),
             number: None,
         })
     }
 
     /// Of a shared receive queue.
-    pub(super) fn shared() -> Arc<Self> {
+    pub(super) fn shared() -> Result<Arc<Self>> {
         let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
-        let number = loop {
-            let number = shared.next;
-            shared.next = (number + 1) & number::SHARED_NUMBERS;
-            if !shared.ledgers.contains_key(&number) {
-                break number;
+        if shared.ledgers.len() > number::SHARED_NUMBERS as usize {
+            return Err(Error::Limit {
+                object: "process",
+                what: "shared receive queues",
+                asked: shared.ledgers.len() as u64 + 1,
+                limit: u64::from(number::SHARED_NUMBERS) + 1,
+            });
+        }
+        let family = loop {
+            let family = number::Family::of_shared(shared.made);
+            shared.made += 1;
+            if !shared.ledgers.contains_key(&family.number()) {
+                break family;
             }
         };
+        let number = family.number();
         let new = Arc::new(Self {
-            outstanding: Lock::new(Outstanding::new(Some(number))),
+            outstanding: Lock::new(Outstanding::new(family)),
             number: Some(number),
         });
         shared.ledgers.insert(number, Arc::downgrade(&new));
-        new
+        Ok(new)
     }
 
     /// The ledger of a shared receive queue; none if that is gone.
@@ -182,19 +193,16 @@ impl Ledger {
     /// The device has let go of the memory of an owner's work. Futures learn that their work was
     /// flushed.
     pub(super) fn forget(&self, owner: Owner, queue_pair: u32) {
-        self.forget_these(&self.posted(owner), queue_pair);
-    }
-
-    /// The work of an owner that the device may have.
-    pub(super) fn posted(&self, owner: Owner) -> Vec<u64> {
-        self.lock().posted(owner)
-    }
-
-    /// [`forget`](Self::forget) of some work, as far as it has not completed.
-    pub(super) fn forget_these(&self, work: &[u64], queue_pair: u32) {
         let mut settled = Settled::default();
-        self.lock().forget(work, queue_pair, &mut settled);
+        self.forget_quietly(owner, queue_pair, &mut settled);
         settled.finish();
+    }
+
+    /// The same; the tasks to be woken are added to `settled`.
+    pub(super) fn forget_quietly(&self, owner: Owner, queue_pair: u32, settled: &mut Settled) {
+        let mut outstanding = self.lock();
+        let work = outstanding.posted(owner);
+        outstanding.forget(&work, queue_pair, settled);
     }
 }
 
@@ -203,6 +211,42 @@ impl Drop for Ledger {
         if let Some(number) = self.number {
             let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
             shared.ledgers.remove(&number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ledger, NewWork, Owner, Reader};
+
+    fn post(ledger: &Ledger) -> u64 {
+        let work = NewWork {
+            tag: 7,
+            owner: Owner::new(),
+            reader: Reader::Poller,
+            is_simple: true,
+            before: None,
+        };
+        ledger.add(work, |_| ())
+    }
+
+    /// A completion that a device gives twice, or late, is of nobody: its number does not come
+    /// again with a slot's 65,537th tenant, nor in another shared receive queue of the number.
+    #[test]
+    fn numbers_of_shared_receive_queues_do_not_come_again_soon() {
+        let ledger = Ledger::shared().unwrap();
+        let stale = post(&ledger);
+        ledger.withdraw(stale);
+        for _ in 0..200_000 {
+            let id = post(&ledger);
+            assert_ne!(id, stale);
+            assert!(!ledger.is_posted(stale) && ledger.is_posted(id));
+            ledger.withdraw(id);
+        }
+        drop(ledger);
+        for _ in 0..200_000 {
+            let ledger = Ledger::shared().unwrap();
+            assert_ne!(post(&ledger), stale);
         }
     }
 }

@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 use super::super::held::Held;
 use super::super::place::{BATCH, Fetched, View};
 use super::super::work::Owner;
-use super::{Reader, number};
+use super::Reader;
+use super::number::{self, Family};
 use crate::cq::Timestamp;
 use crate::wake::wake_all;
 
@@ -20,8 +21,7 @@ pub(super) struct Outstanding {
     slots: Vec<Slot>,
     /// The free slot that is used next; it names another.
     free: u32,
-    /// The ledger's number, if it is of a shared receive queue.
-    ledger: Option<u32>,
+    family: Family,
 }
 
 /// Instead of a free slot, if there is none.
@@ -135,13 +135,13 @@ impl Settled {
 /// One slot more, and that.
 #[cold]
 #[inline(never)]
-fn grow(slots: &mut Vec<Slot>, ledger: Option<u32>) -> &mut Slot {
+fn grow(slots: &mut Vec<Slot>, family: Family) -> &mut Slot {
     let number = u32::try_from(slots.len())
         .ok()
-        .filter(|&number| number <= number::LAST)
+        .filter(|&number| number <= family.last())
         .expect("invariant: work requests take memory");
     slots.push(Slot {
-        id: number::first(ledger, number),
+        id: family.first(number),
         next: NONE,
         state: State::Free,
         tag: 0,
@@ -155,11 +155,11 @@ fn grow(slots: &mut Vec<Slot>, ledger: Option<u32>) -> &mut Slot {
 }
 
 impl Outstanding {
-    pub(super) fn new(ledger: Option<u32>) -> Self {
+    pub(super) fn new(family: Family) -> Self {
         Self {
             slots: Vec::new(),
             free: NONE,
-            ledger,
+            family,
         }
     }
 
@@ -169,11 +169,11 @@ impl Outstanding {
         let Self {
             slots,
             free,
-            ledger,
+            family,
         } = self;
         let slot = match slots.get_mut(*free as usize) {
             Some(slot) => slot,
-            None => grow(slots, *ledger),
+            None => grow(slots, *family),
         };
         *free = slot.next;
         slot.state = match (new.reader, new.is_simple && new.before.is_none()) {

@@ -42,29 +42,61 @@ impl Silent {
     }
 }
 
-/// How many calls are posting work to a queue pair just now.
+/// How many calls are posting work to a queue pair just now, and whether it is being reset.
 ///
-/// Work is noted before it is posted. A caller that takes it back meanwhile must not let go of its
-/// memory before the call has ended, since the device would get it after all.
+/// Work is noted before it is posted, and a reset lets go of what is noted. So none of the two may
+/// come into the other.
 #[derive(Default)]
 pub(super) struct Posting(AtomicUsize);
+
+/// Set in [`Posting`] while the queue pair is being reset.
+const RESET: usize = 1 << (usize::BITS - 1);
 
 /// One such call, until it is dropped.
 pub(super) struct Entered<'p>(&'p AtomicUsize);
 
+/// A reset, until it is dropped. No call posts meanwhile.
+pub(super) struct Alone<'p>(&'p AtomicUsize);
+
 impl Posting {
     #[inline(always)]
     fn enter(&self) -> Entered<'_> {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        if self.0.fetch_add(1, Ordering::SeqCst) & RESET != 0 {
+            self.enter_later();
+        }
         Entered(&self.0)
     }
 
-    /// Waits until there was a moment without such a call: those that had begun before have ended
-    /// then.
-    pub(super) fn wait(&self) {
-        while self.0.load(Ordering::SeqCst) != 0 {
+    /// Waits for the end of a reset.
+    #[cold]
+    #[inline(never)]
+    fn enter_later(&self) {
+        loop {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+            while self.0.load(Ordering::SeqCst) & RESET != 0 {
+                std::thread::yield_now();
+            }
+            if self.0.fetch_add(1, Ordering::SeqCst) & RESET == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Keeps calls out, and waits until those that had begun have ended.
+    pub(super) fn alone(&self) -> Alone<'_> {
+        while self.0.fetch_or(RESET, Ordering::SeqCst) & RESET != 0 {
             std::thread::yield_now();
         }
+        while self.0.load(Ordering::SeqCst) != RESET {
+            std::thread::yield_now();
+        }
+        Alone(&self.0)
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_and(!RESET, Ordering::SeqCst);
     }
 }
 
@@ -79,7 +111,7 @@ impl Drop for Entered<'_> {
 type Turn<'q> = Option<MutexGuard<'q, Option<u64>>>;
 
 impl QueuePairHandle {
-    fn turn(&self) -> Turn<'_> {
+    pub(super) fn turn(&self) -> Turn<'_> {
         self.silent.as_ref().map(Silent::lock)
     }
 

@@ -9,8 +9,8 @@ use ferroce_abi::types::{
     IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_RESET, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_cap,
     ibv_qp_ex_flush, ibv_qp_init_attr,
 };
-use smallvec::SmallVec;
 
+use super::ledger::Settled;
 use super::post::{Operations, Posting, Silent};
 use super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::work::Owner;
@@ -181,17 +181,28 @@ impl QueuePairHandle {
     pub(crate) fn reset(&self) -> Result<()> {
         let mut attr = ibv_qp_attr::zeroed();
         attr.qp_state = IBV_QPS_RESET;
-        // What another thread posts after this, when it has made the queue pair ready again, is the
-        // device's: it is not forgotten below.
-        let known = self.queues().map(|queue| queue.ledger().posted(self.owner));
-        let known = SmallVec::<[_; 2]>::from_iter(known);
-        self.posting.wait();
-        self.modify(&mut attr, IBV_QP_STATE)?;
-        failures::forget(&self.device, self.number);
-        for (queue, work) in self.queues().zip(&known) {
-            queue.ledger().forget_these(work, self.number);
+        let mut settled = Settled::default();
+        {
+            // What is noted now is what the device has, and the reset takes it away. What other
+            // threads post afterwards is refused, or the device's.
+            let mut turn = self.turn();
+            let _alone = self.posting.alone();
+            self.modify(&mut attr, IBV_QP_STATE)?;
+            failures::forget(&self.device, self.number);
+            if let Some(last) = turn.as_deref_mut() {
+                *last = None;
+            }
+            for queue in self.queues() {
+                queue
+                    .ledger()
+                    .forget_quietly(self.owner, self.number, &mut settled);
+            }
+        }
+        for queue in self.queues() {
             queue.delivered();
         }
+        // Wakers are anyone's code, which may post: not before others may.
+        settled.finish();
         Ok(())
     }
 
