@@ -451,7 +451,8 @@ fn memory_of_the_program_is_registered_as_it_is() {
     assert_eq!(contents(&local), b"sEVEn!!");
     let words: Vec<AtomicU64> = (0..4).map(AtomicU64::new).collect();
     let start = NonNull::from(&words[..]).cast();
-    // SAFETY: the words live until the end of the test, behind the region, which alone touches them.
+    // SAFETY: the words live until the end of the test, behind the region, which alone touches
+    // them.
     let raw = unsafe { MemoryRegion::of_raw(&bare.domain, start, 32, Access::Remote) }.unwrap();
     let place = raw.remote().atomic(24).unwrap();
     a.post_send(

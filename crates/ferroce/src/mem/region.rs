@@ -92,8 +92,8 @@ impl MemoryRegion {
     /// # Safety
     /// The bytes are valid for reads and writes until the last clone of the region is dropped and
     /// all work on it has completed. Meanwhile the device and, as `access` allows, peers read and
-    /// write them at any time: they may be borrowed as [`AtomicU8`] and not otherwise, and hold only
-    /// types for which any bytes are a value.
+    /// write them at any time: they may be borrowed as [`AtomicU8`] and not otherwise, and hold
+    /// only types for which any bytes are a value.
     ///
     /// # Errors
     /// As [`new`](Self::new).
