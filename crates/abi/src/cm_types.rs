@@ -189,6 +189,8 @@ pub union rdma_cm_event_param {
     pub conn: rdma_conn_param,
     /// Datagrams.
     pub ud: rdma_ud_param,
+    /// Events of the program itself; of newer headers.
+    pub arg: u64,
 }
 
 c_constants! { EVENTS: u32;
@@ -209,6 +211,13 @@ c_constants! { EVENTS: u32;
     RDMA_CM_EVENT_ADDR_CHANGE = 14;
     RDMA_CM_EVENT_TIMEWAIT_EXIT = 15;
 }
+
+/// Of newer headers than those that the constants above are held against.
+pub const RDMA_CM_EVENT_USER: u32 = 18;
+/// As [`RDMA_CM_EVENT_USER`].
+pub const RAI_SA: c_int = 0x10;
+/// As [`RDMA_CM_EVENT_USER`].
+pub const RAI_DNS: c_int = 0x20;
 
 c_constants! { PORT_SPACES: u32;
     RDMA_PS_IPOIB = 0x0002;

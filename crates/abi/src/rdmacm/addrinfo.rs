@@ -20,7 +20,7 @@ use crate::errno::{as_minus_one, invalid};
 use crate::types::{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND};
 
 /// Why there is no answer, in the two forms that the C function has.
-enum Failure {
+pub(super) enum Failure {
     /// An `EAI_` code, returned as it is.
     Resolver(c_int),
     /// -1 with `errno`.
@@ -246,7 +246,7 @@ unsafe fn fill(
 ///
 /// # Safety
 /// As [`fill`].
-unsafe fn answer(
+pub(super) unsafe fn answer(
     node: *const c_char,
     service: *const c_char,
     hints: *const rdma_addrinfo,

@@ -14,7 +14,7 @@ use super::event_param::{conn_param, ud_param};
 use super::id::{Id, NewId};
 use super::multicast::{self, Group};
 use super::transition::ReadLimits;
-use super::types::{RDMA_CM_EVENT_TIMEWAIT_EXIT, rdma_cm_event, rdma_cm_id, rdma_event_channel};
+use super::types::{RDMA_CM_EVENT_USER, rdma_cm_event, rdma_cm_id, rdma_event_channel};
 use super::{lock, transition};
 use crate::errno::{as_minus_one, invalid};
 use crate::verbs::acks::Acks;
@@ -235,6 +235,7 @@ fn publish(delivery: Delivery, outcome: &Outcome) -> *mut rdma_cm_event {
         EventParam::None => {}
         EventParam::Conn(conn) => public.param.conn = conn_param(conn),
         EventParam::Ud(ud) => public.param.ud = ud_param(ud),
+        EventParam::Argument(arg) => public.param.arg = *arg,
         EventParam::Group { ud, .. } => {
             public.param.ud = ud_param(ud);
             public.param.ud.private_data = group
@@ -340,7 +341,7 @@ pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
 }
 
 /// Names in the order of `enum rdma_cm_event_type`.
-const NAMES: [&CStr; RDMA_CM_EVENT_TIMEWAIT_EXIT as usize + 1] = [
+const NAMES: [&CStr; RDMA_CM_EVENT_USER as usize + 1] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",
     c"RDMA_CM_EVENT_ADDR_ERROR",
     c"RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -357,6 +358,9 @@ const NAMES: [&CStr; RDMA_CM_EVENT_TIMEWAIT_EXIT as usize + 1] = [
     c"RDMA_CM_EVENT_MULTICAST_ERROR",
     c"RDMA_CM_EVENT_ADDR_CHANGE",
     c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    c"RDMA_CM_EVENT_ADDRINFO_RESOLVED",
+    c"RDMA_CM_EVENT_ADDRINFO_ERROR",
+    c"RDMA_CM_EVENT_USER",
 ];
 
 /// `rdma_event_str(3)`

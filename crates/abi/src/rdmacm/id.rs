@@ -9,6 +9,7 @@ use ferroce_nic::Error;
 use ferroce_proto::ids::{DEFAULT_PKEY, Gid};
 use ferroce_proto::mad::Ece;
 
+use super::addrinfo_event::Resolution;
 use super::endpoint::RequestQp;
 use super::multicast::Group;
 use super::transition::ReadLimits;
@@ -31,6 +32,8 @@ pub(super) struct Settings {
     pub(super) request_qp: Option<RequestQp>,
     /// Private data that `rdma_getaddrinfo` wants in front of the program's.
     pub(super) connect_prefix: Vec<u8>,
+    /// What `rdma_resolve_addrinfo` has found.
+    pub(super) resolution: Resolution,
     /// Multicast groups that were joined and not left.
     pub(super) groups: Vec<Group>,
     /// Vendor options for the peer, of a queue pair that the program manages itself.

@@ -21,6 +21,7 @@
 //! | `device` | contexts and protection domains that identifiers share |
 //! | `path` | paths that the program brings |
 //! | `addrinfo`, [`sockaddr`] | addresses |
+//! | `addrinfo_event` | addresses that come as events, and events of the program |
 //! | `unbuilt` | what refuses |
 //!
 //! # Threads
@@ -34,6 +35,7 @@
 )]
 
 mod addrinfo;
+mod addrinfo_event;
 mod channel;
 mod connect;
 mod device;
@@ -54,6 +56,7 @@ mod unbuilt;
 
 pub use crate::{cm_types as types, sockaddr};
 pub use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
+pub use addrinfo_event::{rdma_query_addrinfo, rdma_resolve_addrinfo, rdma_write_cm_event};
 pub use channel::{rdma_create_event_channel, rdma_destroy_event_channel};
 pub use connect::{
     rdma_accept, rdma_connect, rdma_disconnect, rdma_establish, rdma_notify, rdma_reject,

@@ -19,12 +19,6 @@ macro_rules! refusals {
 }
 
 refusals! {
-    /// `rdma_query_addrinfo`, of newer versions.
-    rdma_query_addrinfo(_id: *mut c_void, _info: *mut c_void) -> c_int = -1;
-    /// `rdma_resolve_addrinfo`, of newer versions.
-    rdma_resolve_addrinfo(_id: *mut c_void, _node: *mut c_void, _service: *mut c_void, _hints: *mut c_void) -> c_int = -1;
-    /// `rdma_write_cm_event`, of newer versions.
-    rdma_write_cm_event(_id: *mut c_void, _event: c_int, _status: c_int, _arg: u64) -> c_int = -1;
     /// `repoll_create`, of newer versions.
     repoll_create(_flags: c_int) -> c_int = -1;
     /// `repoll_ctl`, of newer versions.

@@ -15,7 +15,10 @@ use crate::verbs::port::device_attr;
 /// Behind the name of the folder of a device that is on no bus. NCCL overwrites the last character
 /// of the path, and those of the PCI device with it, and takes devices for ports of one adapter
 /// whose paths are the same then.
-const FUNCTION: &str = ":00.0";
+const FUNCTION: &str = "00.0";
+/// The first one of the PCI domains after which such folders are called, out of the way of real
+/// ones.
+const DOMAIN: u32 = 0xf000;
 /// Class of a network controller for Ethernet (PCI Code and ID Assignment Specification, 02h 00h).
 const CLASS: &str = "0x020000\n";
 /// Rates from which on a port wants more than 16 lanes of PCI Express 5, in units of 100 Mbit/s.
@@ -27,7 +30,15 @@ const NODES: &str = "/sys/devices/system/node/online";
 pub(super) fn home(device: &Device) -> String {
     match device.hardware().pci {
         Some(pci) => format!("{}/{pci}", bus(pci)),
-        None => format!("{DEVICES}/{}{FUNCTION}", device.name()),
+        None => {
+            // UCX tells devices apart by the address in this name alone: all that have none share
+            // the network interface of the first one, and its routes (1.19 to 1.23).
+            let domain = DOMAIN | (device.ifindex() & 0xfff);
+            format!(
+                "{DEVICES}/{domain:04x}:{:02x}:{FUNCTION}",
+                device.index() & 0xff
+            )
+        }
     }
 }
 

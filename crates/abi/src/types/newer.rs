@@ -46,6 +46,10 @@ pub const IBV_FLUSH_PERSISTENT: u8 = Placement::PERSISTENT.bits();
 pub const IBV_FLUSH_RANGE: u8 = Selectivity::Range as u8;
 /// `IBV_FLUSH_MR`.
 pub const IBV_FLUSH_MR: u8 = Selectivity::Region as u8;
+/// `IBV_ODP_SUPPORT_FLUSH`.
+pub const IBV_ODP_SUPPORT_FLUSH: u32 = 1 << 6;
+/// `IBV_ODP_SUPPORT_ATOMIC_WRITE`.
+pub const IBV_ODP_SUPPORT_ATOMIC_WRITE: u32 = 1 << 7;
 /// `IB_UVERBS_DEVICE_FLUSH_GLOBAL`.
 pub const IB_UVERBS_DEVICE_FLUSH_GLOBAL: u64 = 1 << 38;
 /// `IB_UVERBS_DEVICE_FLUSH_PERSISTENT`.

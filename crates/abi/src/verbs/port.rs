@@ -13,10 +13,11 @@ use super::device::copy_text;
 use crate::errno::{as_minus_one, invalid, result_as_errno, result_as_minus_one};
 use crate::types::{
     IBV_ATOMIC_HCA, IBV_LINK_LAYER_ETHERNET, IBV_ODP_SUPPORT, IBV_ODP_SUPPORT_ATOMIC,
-    IBV_ODP_SUPPORT_IMPLICIT, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND,
-    IBV_ODP_SUPPORT_SRQ_RECV, IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP,
-    IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, ibv_context, ibv_device_attr,
-    ibv_device_attr_ex, ibv_port_attr, ibv_query_device_ex_input,
+    IBV_ODP_SUPPORT_ATOMIC_WRITE, IBV_ODP_SUPPORT_FLUSH, IBV_ODP_SUPPORT_IMPLICIT,
+    IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_RECV, IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_SRQ_RECV,
+    IBV_ODP_SUPPORT_WRITE, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN, IBV_PORT_IP_BASED_GIDS,
+    IBV_QPF_GRH_REQUIRED, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_port_attr,
+    ibv_query_device_ex_input,
 };
 
 /// Bytes of `struct ibv_port_attr` that programs of the first ABI know (all but `port_cap_flags2`).
@@ -163,8 +164,12 @@ pub unsafe extern "C" fn ibv_query_device(
 fn odp_caps(c: &mut ibv_device_attr_ex, protocol: Protocol) {
     const DATAGRAM: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
     const UNRELIABLE: u32 = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE;
-    const RELIABLE: u32 =
-        DATAGRAM | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+    const RELIABLE: u32 = DATAGRAM
+        | IBV_ODP_SUPPORT_WRITE
+        | IBV_ODP_SUPPORT_READ
+        | IBV_ODP_SUPPORT_ATOMIC
+        | IBV_ODP_SUPPORT_FLUSH
+        | IBV_ODP_SUPPORT_ATOMIC_WRITE;
     c.odp_caps.general_caps = u64::from(IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT);
     match protocol {
         Protocol::RoceV2 => {

@@ -11,7 +11,7 @@ use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, QpType};
 
 use super::service::CmService;
 use super::state::IdState;
-use super::{ConnParam, EventChannel, IdOption, PortSpace, Route};
+use super::{ConnParam, EventChannel, EventKind, EventParam, IdOption, PortSpace, Route};
 use crate::{Device, Error, Nic};
 
 /// A communication identifier: the conversation behind a `struct rdma_cm_id`.
@@ -214,6 +214,11 @@ impl Id {
     pub fn join_multicast(&self, group: IpAddr, join: u64) -> Result<(), Error> {
         self.service
             .call(|work| work.join_multicast(self.key, group, join))
+    }
+    /// `rdma_write_cm_event`: an event that the program or its library has caused.
+    pub fn write_event(&self, kind: EventKind, status: i32, param: EventParam) {
+        self.service
+            .step(|work| work.tell(self.key, kind, status, param));
     }
     /// `rdma_leave_multicast`: the event of that join vanishes if nobody has taken it.
     pub fn leave_multicast(&self, join: u64) {

@@ -62,6 +62,8 @@ pub enum EventKind {
     MulticastError = 13,
     AddrChange = 14,
     TimewaitExit = 15,
+    AddrinfoResolved = 16,
+    User = 18,
 }
 
 /// `struct rdma_conn_param`, with the private data owned.
@@ -102,6 +104,8 @@ pub enum EventParam {
     /// Of datagrams: a connect request with only the private data, Established, and an answer that
     /// says no.
     Ud(UdParam),
+    /// What the program has put into an event of its own.
+    Argument(u64),
     /// Of a multicast group.
     Group {
         /// Which [`join`](Id::join_multicast) it was.

@@ -55,8 +55,8 @@ fn shell(stage: &Stage) -> Outcome {
             &format!("device {name}"),
             "4: ACTIVE",
             "uverbs0",
-            // NCCL takes the last characters of the path for a function of an adapter.
-            &format!("/sys/devices/virtual/ferroce/{name}:00.0\n"),
+            // UCX tells devices apart by the address in the folder's name.
+            "/sys/devices/virtual/ferroce/f0",
         ] {
             contains(&output, text)?;
         }
@@ -79,13 +79,15 @@ fn shell(stage: &Stage) -> Outcome {
 /// Python's own ways to look, by path and by descriptor.
 fn python(stage: &Stage) -> Outcome {
     let script = format!(
-        "import os, glob, stat\nc = '{CLASS}'\nnames = sorted(os.listdir(c))\n\
+        "import os, glob, re, stat\nc = '{CLASS}'\nnames = sorted(os.listdir(c))\n\
          assert names == sorted(e.name for e in os.scandir(c))\n\
          assert sorted(glob.glob(c + '/*/ports/1/state')) == [f'{{c}}/{{n}}/ports/1/state' for n in names]\n\
          fd = os.open(c, os.O_RDONLY | os.O_DIRECTORY)\nassert sorted(os.listdir(fd)) == names\n\
          assert stat.S_ISDIR(os.fstat(fd).st_mode)\n\
          assert open(os.open(names[0] + '/node_type', os.O_RDONLY, dir_fd=fd)).read() == '1: CA\\n'\n\
-         assert os.path.realpath(f'{{c}}/{{names[0]}}/device/infiniband').endswith(names[0] + ':00.0/infiniband')\n\
+         assert os.path.realpath(f'{{c}}/{{names[0]}}/device/infiniband').endswith(':00.0/infiniband')\n\
+         homes = {{os.path.basename(os.path.realpath(f'{{c}}/{{n}}/device')) for n in names}}\n\
+         assert len(homes) == len(names) and all(re.fullmatch('f[0-9a-f]{{3}}:[0-9a-f]{{2}}:00.0', h) for h in homes)\n\
          assert os.listdir(f'{{c}}/{{names[0]}}/device/net') == [names[0].removeprefix('ferroce_')]\n\
          s = os.stat('/dev/infiniband/uverbs0')\n\
          assert stat.S_ISCHR(s.st_mode) and os.major(s.st_rdev) == 231 and os.minor(s.st_rdev) == 192\n\
