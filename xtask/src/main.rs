@@ -6,6 +6,7 @@ mod abi;
 mod arrows;
 mod cleanup;
 mod crates;
+mod debian;
 mod dist;
 mod document;
 mod guest;
@@ -56,7 +57,8 @@ usage: cargo xtask COMMAND
                    for the systems in whose name SYSTEM is, such as aarch64
   release-check [SUITE [CHECK]]
                    the release, installed and used in clean systems (Debian's SUITE, by default bookworm; aarch64
-                   is emulated); CHECK is a part of the names of checks. Not a part of `test`
+                   is emulated), then `clients` and `soak`; CHECK is a part of the names of checks. Not a part
+                   of `test`
   guest [FILTER] [--write-table]
                    the kernel's own RDMA driver, in a virtual machine, as the peer
   guest pyverbs [--write-table]

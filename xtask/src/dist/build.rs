@@ -36,6 +36,29 @@ pub(super) fn release(workspace: &Workspace, system: System) -> Result<PathBuf, 
     Ok(workspace.target.join(triple).join("release"))
 }
 
+/// Cargo's tests for aarch64, to be run by the emulator.
+pub(crate) fn tests_for_aarch64(workspace: &Workspace, words: &[&str]) -> Command {
+    let system = System::AARCH64;
+    let triple = system.triple();
+    let mut test = workspace.cargo(&["test", "--locked", "--target", &triple]);
+    test.args(words);
+    test.arg("-Zbuild-std=std,panic_abort,test");
+    test.env("RUSTC", COMPILER).env("RUSTC_BOOTSTRAP", "1");
+    // Tests unwind, whatever the profile says: the standard library would be built both ways, and
+    // crates would mix them.
+    test.env("CARGO_PROFILE_DEV_PANIC", "unwind");
+    let setting = |name: &str| {
+        let triple = triple.to_uppercase().replace('-', "_");
+        format!("CARGO_TARGET_{triple}_{name}")
+    };
+    test.env(setting("LINKER"), system.tool("gcc"));
+    test.env(
+        setting("RUNNER"),
+        "qemu-aarch64-static -L /usr/aarch64-linux-gnu",
+    );
+    test
+}
+
 /// With glibc the unwinder is the system's, as in every other build: with one of its own a library
 /// would misread the frames that the system's hands to it when a program cancels a thread. Musl
 /// unwinds nothing then, and its systems often have no unwinder, so there it is linked in.

@@ -17,6 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+pub(crate) use self::build::tests_for_aarch64;
 use self::system::{Library, SYSTEMS, System};
 use crate::packages;
 use crate::sh;
@@ -77,7 +78,13 @@ pub(crate) fn run(workspace: &Workspace, filter: &str) -> Result<(), String> {
         }
         .build()?;
     }
-    for name in ["action.yml", "setup.sh", "gitlab.yml"] {
+    for name in [
+        "action.yml",
+        "setup.sh",
+        "gitlab.yml",
+        "perftest.sh",
+        "valkey.sh",
+    ] {
         copy(
             &workspace.root.join("packaging/ci").join(name),
             &folder.join(name),

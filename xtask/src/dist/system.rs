@@ -32,7 +32,7 @@ impl System {
         processor: "x86_64",
         library: Library::Glibc,
     };
-    const AARCH64: Self = Self {
+    pub(super) const AARCH64: Self = Self {
         processor: "aarch64",
         library: Library::Glibc,
     };

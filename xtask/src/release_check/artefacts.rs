@@ -32,7 +32,44 @@ const PYTHON: [&str; 2] = [
 s.run([\"ibv_devinfo\", \"-d\", \"ferroce_lo\"], env=ferroce.env(), check=True, stdout=s.DEVNULL)'",
 ];
 
-pub(super) const ARTEFACTS: [Artefact; 10] = [
+/// Installs a package by RPM, with an option. The root has no RPM packages, so one says what the
+/// package asks for, which is refused before.
+macro_rules! rpm {
+    ($option:literal) => {
+        concat!(
+            "
+printf '%s\\n' 'Name: base' 'Version: 1' 'Release: 1' 'Summary: x' 'License: x' 'BuildArch: noarch' \\
+    \"Provides: glibc = $(chroot $root dpkg-query -W -f '${Version}' libc6 | sed 's/-.*//')\" \\
+    'Provides: libgcc = 1' '%description' '%files' > base.spec
+rpmbuild -bb --quiet --define \"_topdir $PWD/rpmbuild\" base.spec
+rpm() { command rpm --root $root --dbpath /var/lib/rpm \"$@\"; }
+if rpm --install ",
+            $option,
+            " ARTEFACT; then exit 1; fi
+rpm --install rpmbuild/RPMS/noarch/base-1-1.noarch.rpm
+rpm --install ",
+            $option,
+            " ARTEFACT
+rpm --verify ferroce
+command rpm -qp --requires ARTEFACT | grep -x 'glibc >= 2.28'
+if command rpm -qp --provides ARTEFACT | grep libibverbs; then exit 1; fi"
+        )
+    };
+}
+/// The image's entry point runs where there is nothing else, and fills the volume. It says so where
+/// it may not write, and a container that starts again fills it once more.
+const IMAGE: &str = "mkdir /srv/layout && tar -xf /srv/ARTEFACT -C /srv/layout
+umoci unpack --image /srv/layout:$(echo ARTEFACT | cut -d - -f 2) /srv/image
+mkdir /srv/image/rootfs/target /opt/ferroce
+! chroot --userspec=1000:1000 /srv/image/rootfs /install || exit 1
+chroot /srv/image/rootfs /install
+chroot /srv/image/rootfs /install
+mv /srv/image/rootfs/target/* /opt/ferroce";
+/// A job of a CI service.
+const ACTION: &str = "export GITHUB_ENV=~/for-env GITHUB_PATH=~/for-path URL=/srv
+VERSION=$(echo ARTEFACT | cut -d - -f 2) sh /srv/setup.sh";
+
+pub(super) const ARTEFACTS: [Artefact; 13] = [
     Artefact {
         name: "tarball",
         ending: "-x86_64-linux-gnu.tar.gz",
@@ -62,20 +99,7 @@ pub(super) const ARTEFACTS: [Artefact; 10] = [
         ending: ".x86_64.rpm",
         root: Root::Native,
         installer: "outside",
-        // The root has no RPM packages, so one says what the package asks for, which is refused
-        // before.
-        install: "
-printf '%s\\n' 'Name: base' 'Version: 1' 'Release: 1' 'Summary: x' 'License: x' 'BuildArch: noarch' \
-    \"Provides: glibc = $(chroot $root dpkg-query -W -f '${Version}' libc6 | sed 's/-.*//')\" \
-    'Provides: libgcc = 1' '%description' '%files' > base.spec
-rpmbuild -bb --quiet --define \"_topdir $PWD/rpmbuild\" base.spec
-rpm() { command rpm --root $root --dbpath /var/lib/rpm \"$@\"; }
-if rpm --install ARTEFACT; then exit 1; fi
-rpm --install rpmbuild/RPMS/noarch/base-1-1.noarch.rpm
-rpm --install ARTEFACT
-rpm --verify ferroce
-command rpm -qp --requires ARTEFACT | grep -x 'glibc >= 2.28'
-if command rpm -qp --provides ARTEFACT | grep libibverbs; then exit 1; fi",
+        install: rpm!(""),
         around: ["", ""],
     },
     Artefact {
@@ -83,15 +107,7 @@ if command rpm -qp --provides ARTEFACT | grep libibverbs; then exit 1; fi",
         ending: "-x86_64-oci.tar",
         root: Root::Native,
         installer: "root:root",
-        // Its entry point runs where there is nothing else, and fills the volume. It says so where
-        // it may not write, and a container that starts again fills it once more.
-        install: "mkdir /srv/layout && tar -xf /srv/ARTEFACT -C /srv/layout
-                  umoci unpack --image /srv/layout:$(echo ARTEFACT | cut -d - -f 2) /srv/image
-                  mkdir /srv/image/rootfs/target /opt/ferroce
-                  ! chroot --userspec=1000:1000 /srv/image/rootfs /install || exit 1
-                  chroot /srv/image/rootfs /install
-                  chroot /srv/image/rootfs /install
-                  mv /srv/image/rootfs/target/* /opt/ferroce",
+        install: IMAGE,
         around: ["PATH=/opt/ferroce/bin:$PATH", ""],
     },
     Artefact {
@@ -99,13 +115,28 @@ if command rpm -qp --provides ARTEFACT | grep libibverbs; then exit 1; fi",
         ending: "-x86_64-linux-gnu.tar.gz",
         root: Root::Native,
         installer: "stranger:stranger",
-        install: "export GITHUB_ENV=~/for-env GITHUB_PATH=~/for-path URL=/srv
-                  VERSION=$(echo ARTEFACT | cut -d - -f 2) sh /srv/setup.sh",
+        install: ACTION,
         around: [
             "PATH=$(cat ~/for-path):$PATH",
             "env $(cat ~/for-env) ibv_devices | grep ferroce_lo
              . ~/.ferroce/environment
              ibv_devices | grep ferroce_lo",
+        ],
+    },
+    Artefact {
+        name: "recipes",
+        ending: "-x86_64-linux-gnu.tar.gz",
+        root: Root::Recipes,
+        installer: "stranger:stranger",
+        install: ACTION,
+        // A job that has the libraries, in a checkout of the program.
+        around: [
+            "PATH=$(cat ~/for-path):$PATH",
+            ". ~/.ferroce/environment
+             sh -eu /srv/perftest.sh
+             cp -r /srv/valkey ~
+             cd ~/valkey
+             sh -eu /srv/valkey.sh",
         ],
     },
     Artefact {
@@ -145,5 +176,21 @@ if command rpm -qp --provides ARTEFACT | grep libibverbs; then exit 1; fi",
         installer: "stranger:stranger",
         install: PIP,
         around: PYTHON,
+    },
+    Artefact {
+        name: "aarch64.rpm",
+        ending: ".aarch64.rpm",
+        root: Root::Aarch64,
+        installer: "outside",
+        install: rpm!("--ignorearch"),
+        around: ["", ""],
+    },
+    Artefact {
+        name: "aarch64.image",
+        ending: "-aarch64-oci.tar",
+        root: Root::Aarch64,
+        installer: "root:root",
+        install: IMAGE,
+        around: ["PATH=/opt/ferroce/bin:$PATH", ""],
     },
 ];

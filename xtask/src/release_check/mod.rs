@@ -3,6 +3,7 @@
 
 mod artefacts;
 mod consumer;
+mod emulated;
 mod root;
 mod schemas;
 
@@ -11,11 +12,13 @@ use std::process::Command;
 use std::time::Instant;
 
 use self::artefacts::{ARTEFACTS, Artefact};
+use crate::debian::remove;
 use crate::dist::{self, write};
+use crate::document::Mode;
 use crate::packages;
-use crate::sh;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
+use crate::{sh, system};
 
 /// Makes a folder a running system.
 const ENTER: &str = include_str!("enter.sh");
@@ -26,17 +29,30 @@ const PAIRS: &str = include_str!("pairs.sh");
 enum Check {
     Artefact(&'static Artefact),
     Other(fn(&Workspace, &[PathBuf]) -> Result<(), String>),
+    /// What has nothing to do with the artefacts, and tells its results by itself.
+    Apart(fn(&Workspace, &mut Tally) -> Result<(), String>),
 }
 
 /// All checks, by name.
 fn checks() -> Vec<(&'static str, Check)> {
     let artefacts = ARTEFACTS.iter().map(|a| (a.name, Check::Artefact(a)));
-    let others: [(_, Check); 3] = [
+    let others: [(_, Check); 6] = [
         ("lintian", Check::Other(lintian)),
         ("schemas", Check::Other(schemas::check)),
         (
             "crates",
             Check::Other(|workspace, _| consumer::check(workspace)),
+        ),
+        ("emulated", Check::Apart(emulated::check)),
+        (
+            "clients",
+            Check::Apart(|workspace, tally| {
+                system::clients::run(workspace, "", Mode::Check, tally)
+            }),
+        ),
+        (
+            "soak",
+            Check::Apart(|workspace, tally| crate::soak(workspace, crate::SOAK, tally)),
         ),
     ];
     artefacts.chain(others).collect()
@@ -52,8 +68,11 @@ pub(crate) fn run(
     packages::require(&[packages::DIST, packages::RELEASE_CHECK])?;
     let wanted = |(name, _): &(&str, Check)| name.contains(filter);
     let wanted: Vec<_> = checks().into_iter().filter(wanted).collect();
-    dist::run(workspace, "")?;
-    let made = files(&dist::folder(workspace))?;
+    let mut made = Vec::new();
+    if let Some(system) = system(wanted.iter().map(|(_, check)| check)) {
+        dist::run(workspace, system)?;
+        made = files(&dist::folder(workspace))?;
+    }
     let mut waits = Vec::new();
     for (name, check) in wanted {
         let (name, begun) = (format!("release.{name}"), Instant::now());
@@ -61,6 +80,10 @@ pub(crate) fn run(
             Check::Artefact(artefact) => install(workspace, suite, artefact, &made)
                 .map(|seconds| waits.push(format!("{} {seconds}", artefact.name))),
             Check::Other(check) => check(workspace, &made),
+            Check::Apart(check) => match check(workspace, tally) {
+                Ok(()) => continue,
+                Err(e) => Err(e),
+            },
         };
         match outcome {
             Ok(()) => tally.ok(&name, begun.elapsed()),
@@ -72,6 +95,17 @@ pub(crate) fn run(
         println!("#   {wait}");
     }
     Ok(())
+}
+
+/// The system whose artefacts the checks need: all (an empty name) if they need those of several,
+/// none if they need no artefacts.
+fn system<'a>(checks: impl Iterator<Item = &'a Check>) -> Option<&'static str> {
+    let needed = checks.filter_map(|check| match check {
+        Check::Artefact(artefact) => Some(artefact.root.system()),
+        Check::Other(_) => Some(""),
+        Check::Apart(_) => None,
+    });
+    needed.reduce(|one, other| if one == other { one } else { "" })
 }
 
 /// Installs and uses one artefact in a copy of a clean system. Returns the seconds from the install
@@ -114,14 +148,6 @@ fn install(
     Ok(seconds.trim().into())
 }
 
-/// Removes a folder, if it is there.
-fn remove(folder: &Path) -> Result<(), String> {
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    }
-    Ok(())
-}
-
 fn lintian(_: &Workspace, made: &[PathBuf]) -> Result<(), String> {
     let mut command = Command::new("lintian");
     command.args(["--fail-on", "error", "--allow-root"]);
@@ -141,4 +167,23 @@ fn find<'a>(files: &'a [PathBuf], ending: &str) -> Result<&'a PathBuf, String> {
     let fits = |file: &&PathBuf| file.to_string_lossy().ends_with(ending);
     let missing = || format!("there is no {ending}");
     files.iter().find(fits).ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{checks, system};
+
+    #[test]
+    fn only_what_the_checks_need_is_made() {
+        let all = checks();
+        let of = |filter: &str| {
+            let chosen = all.iter().filter(|(name, _)| name.contains(filter));
+            system(chosen.map(|(_, check)| check))
+        };
+        assert_eq!(of("aarch64"), Some("aarch64"));
+        assert_eq!(of("recipes"), Some("x86_64-linux-gnu"));
+        assert_eq!(of("tarball"), Some(""));
+        assert_eq!(of("crates"), Some(""));
+        assert_eq!(of("soak"), None);
+    }
 }

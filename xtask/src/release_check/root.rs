@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::remove;
-use crate::dist::{renew, write};
+use crate::debian::System;
+use crate::dist::write;
 use crate::sh;
 use crate::workspace::Workspace;
 
@@ -23,8 +23,18 @@ sh musl.sh
 mv bin/* /usr/local/bin
 END
 "#;
-/// The release of Debian whose programs are built for musl.
-const MUSL_SUITE: &str = "trixie";
+/// Fetches the source of the program that has a recipe.
+const VALKEY: &str = r#"chroot "$1" sh -eu <<'END'
+sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > /etc/apt/sources.list.d/sources.list
+apt-get -qq update
+cd /srv
+apt-get -qq source --download-only --tar-only valkey
+mkdir valkey
+tar -xf valkey_*.orig.tar.* --strip-components=1 -C valkey
+echo '127.0.0.1 localhost' >> /etc/hosts
+END"#;
+/// The release of Debian whose sources are built here.
+const SOURCE_SUITE: &str = "trixie";
 
 /// A kind of clean system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +45,8 @@ pub(super) enum Root {
     Aarch64,
     /// Debian with musl, and with RDMA programs for it. Those of glibc are not there.
     Musl,
+    /// Debian with what the recipes for CI services need, and with their programs' sources.
+    Recipes,
 }
 
 impl Root {
@@ -42,8 +54,21 @@ impl Root {
     fn packages(self) -> &'static str {
         match self {
             Self::Native => "ibverbs-utils,perftest,python3-venv,rdmacm-utils,umoci",
-            Self::Aarch64 => "ibverbs-utils,perftest,python3-venv,rdmacm-utils",
+            Self::Aarch64 => "ibverbs-utils,perftest,python3-venv,rdmacm-utils,umoci",
             Self::Musl => "gcc,libibverbs1,librdmacm1,linux-libc-dev,make,musl-tools",
+            Self::Recipes => {
+                "g++,gcc,ibverbs-utils,libc6-dev,libibverbs-dev,librdmacm-dev,make,perftest,\
+                 pkg-config,python3-netifaces,rdmacm-utils"
+            }
+        }
+    }
+
+    /// Whose artefacts are installed there, as `cargo xtask dist` calls that system.
+    pub(super) fn system(self) -> &'static str {
+        match self {
+            Self::Native | Self::Recipes => "x86_64-linux-gnu",
+            Self::Aarch64 => "aarch64",
+            Self::Musl => "musl",
         }
     }
 
@@ -53,7 +78,7 @@ impl Root {
             Self::Native | Self::Aarch64 => {
                 "cd /srv; sha256sum --quiet -c SHA256SUMS; python3 -m venv ~/venv\n"
             }
-            Self::Musl => "cd /srv; sha256sum --quiet -c SHA256SUMS\n",
+            Self::Musl | Self::Recipes => "cd /srv; sha256sum --quiet -c SHA256SUMS\n",
         }
     }
 
@@ -63,44 +88,34 @@ impl Root {
         let (suite, name, architecture) = match self {
             Self::Native => (suite, suite.to_owned(), "amd64"),
             Self::Aarch64 => (suite, format!("{suite}-arm64"), "arm64"),
-            Self::Musl => (MUSL_SUITE, format!("{MUSL_SUITE}-musl"), "amd64"),
+            Self::Musl => (SOURCE_SUITE, format!("{SOURCE_SUITE}-musl"), "amd64"),
+            Self::Recipes => (SOURCE_SUITE, format!("{SOURCE_SUITE}-recipes"), "amd64"),
         };
         if self == Self::Aarch64 {
             emulate()?;
         }
-        let (root, fresh) = (folder.join(&name), folder.join(format!("{name}-fresh")));
-        let (made_of, recipe) = (folder.join(format!("{name}-recipe")), self.recipe());
-        if std::fs::read_to_string(&made_of).ok().as_deref() == Some(&recipe) && root.exists() {
-            return Ok(root);
-        }
-        remove(&root)?;
-        renew(&fresh)?;
-        let mut make = Command::new("mmdebstrap");
-        make.args(["--quiet", "--variant=minbase"]);
-        make.arg(format!("--architectures={architecture}"));
-        make.arg(format!("--include={}", self.packages()));
-        make.arg("--customize-hook=chroot \"$1\" useradd --create-home stranger");
+        let mut hooks = vec!["chroot \"$1\" useradd --create-home stranger".to_owned()];
+        let mut recipe = String::new();
         if self == Self::Musl {
-            let hooks = folder.join("musl-hooks");
-            write(&hooks.join("musl.sh"), MUSL)?;
-            write(&hooks.join("sources.sh"), SOURCES)?;
-            let hooks = hooks.display();
-            make.arg(format!("--customize-hook=cp {hooks}/musl.sh \"$1/srv\""));
-            make.arg(format!("--customize-hook=sh {hooks}/sources.sh \"$1\""));
+            let scripts = folder.join("musl-hooks");
+            write(&scripts.join("musl.sh"), MUSL)?;
+            write(&scripts.join("sources.sh"), SOURCES)?;
+            let scripts = scripts.display();
+            hooks.push(format!("cp {scripts}/musl.sh \"$1/srv\""));
+            hooks.push(format!("sh {scripts}/sources.sh \"$1\""));
+            recipe = [MUSL, SOURCES].concat();
         }
-        make.arg(suite).arg(&fresh);
-        sh::step(make)?;
-        std::fs::rename(&fresh, &root).map_err(|e| format!("{}: {e}", root.display()))?;
-        write(&made_of, &recipe)?;
-        Ok(root)
-    }
-
-    /// What it is made of: another text, another system.
-    fn recipe(self) -> String {
-        match self {
-            Self::Musl => [self.packages(), MUSL, SOURCES].concat(),
-            Self::Native | Self::Aarch64 => self.packages().into(),
+        if self == Self::Recipes {
+            hooks.push(VALKEY.to_owned());
         }
+        let system = System {
+            suite,
+            architecture,
+            packages: self.packages(),
+            hooks: &hooks,
+            recipe: &recipe,
+        };
+        system.make(&folder, &name)
     }
 }
 
