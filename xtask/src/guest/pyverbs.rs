@@ -51,7 +51,7 @@ fn suite(run: &Run, record: &Record) -> Outcome {
     let archive = archive.to_string_lossy();
     let words = [&["-c", PACK, "sh", &archive][..], &PACKAGES].concat();
     sh::output("sh", &words)?;
-    unpack(&share.join("suite"))?;
+    unpack(Path::new("/"), &share.join("suite"))?;
     run.there(&["tar", "xf", "/share/python.tar", "-C", "/"])?
         .succeed()?;
     let report = "REPORT=/share/report PYTHONPATH=/share/suite PYTHONDONTWRITEBYTECODE=1";

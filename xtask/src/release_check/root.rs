@@ -58,7 +58,7 @@ impl Root {
             Self::Musl => "gcc,libibverbs1,librdmacm1,linux-libc-dev,make,musl-tools",
             Self::Recipes => {
                 "g++,gcc,ibverbs-utils,libc6-dev,libibverbs-dev,librdmacm-dev,make,perftest,\
-                 pkg-config,python3-netifaces,rdmacm-utils"
+                 pkg-config,python3-netifaces,rdmacm-utils,xz-utils"
             }
         }
     }

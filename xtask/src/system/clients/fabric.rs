@@ -17,6 +17,11 @@ pub(super) fn rows() -> Vec<Row> {
         is_one_host: false,
         run,
     };
+    let newest = |name, what, run| Row {
+        program: "libfabric, newest",
+        origin: Origin::Unstable("libfabric-bin"),
+        ..row(name, what, run)
+    };
     vec![
         row("fi-msg", "`fi_pingpong -e msg`, all sizes", |run| {
             pingpong(run, "msg")
@@ -26,6 +31,17 @@ pub(super) fn rows() -> Vec<Row> {
         }),
         row(
             "fi-dgram",
+            "`fi_pingpong -e dgram`, sizes up to 1 KiB",
+            |run| pingpong(run, "dgram"),
+        ),
+        newest("fi-msg-newest", "`fi_pingpong -e msg`, all sizes", |run| {
+            pingpong(run, "msg")
+        }),
+        newest("fi-rdm-newest", "`fi_pingpong -e rdm`, all sizes", |run| {
+            pingpong(run, "rdm")
+        }),
+        newest(
+            "fi-dgram-newest",
             "`fi_pingpong -e dgram`, sizes up to 1 KiB",
             |run| pingpong(run, "dgram"),
         ),

@@ -9,6 +9,7 @@ mod built;
 mod dapl;
 mod fabric;
 mod mpi;
+mod own;
 mod python;
 mod rdma_core;
 mod simple;
@@ -31,6 +32,10 @@ use crate::workspace::Workspace;
 use crate::{cleanup, sh};
 
 const FILE: &str = "docs/clients.md";
+/// Runs a program in another system.
+const ENTER: &str = include_str!("enter.sh");
+/// Where programs of another system see the folder of logs.
+const LOGS: &str = "/mnt";
 /// Time for one row on one way.
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -83,8 +88,14 @@ pub(super) fn add(all: &mut Catalogue) {
             let name = format!("clients.{}.{}", row.name, name_of(way));
             let (place, run) = (row.place(way), row.run);
             all.at(&name, place, User::Ordinary, SYSTEM_LIMIT, move |stage| {
-                let source = PathBuf::new();
-                run(&Run { stage, way, source }).map(drop)
+                let (source, system) = (PathBuf::new(), None);
+                run(&Run {
+                    stage,
+                    way,
+                    source,
+                    system,
+                })
+                .map(drop)
             });
         }
     }
@@ -103,6 +114,7 @@ fn rows() -> Vec<Row> {
         torch::rows(),
         valkey::rows(),
         built::rows(),
+        own::rows(),
     ];
     lists.into_iter().flatten().collect()
 }
@@ -114,16 +126,33 @@ struct Run<'a> {
     /// The folder of its source, built, or of its Python environment's commands; nothing for
     /// Debian's packages.
     source: PathBuf,
+    /// The folder of the system that the programs run in, if that is not this one.
+    system: Option<PathBuf>,
 }
 
 impl Run<'_> {
     /// A program under `ferroce run` that says what went over its devices.
     fn program(&self, side: Side, words: &[&str]) -> Launch<'_> {
-        let mut launch = self.stage.program(side, words);
+        let mut launch = match &self.system {
+            None => self.stage.program(side, words),
+            Some(system) => self.program_in(system, side, words),
+        };
         launch.env("FERROCE_SUMMARY", "1");
         if self.way == Way::Wire && self.stage.place == Place::OneSpace {
             launch.env("FERROCE_PATH", "wire");
         }
+        launch
+    }
+
+    /// A program under `ferroce run` in another system.
+    fn program_in(&self, system: &Path, side: Side, words: &[&str]) -> Launch<'_> {
+        let (bin, logs) = (self.stage.built(""), self.stage.file(""));
+        let (system, logs) = (system.to_string_lossy(), logs.to_string_lossy());
+        let mut all = vec!["unshare", "--mount", "sh", "-c", ENTER, "sh"];
+        all.extend([&*system, &bin, &logs, "/srv/ferroce", "run", "--"]);
+        all.extend(words);
+        let mut launch = self.stage.bare(side, &all);
+        launch.label(words[0].rsplit('/').next().unwrap_or(words[0]));
         launch
     }
 
@@ -209,8 +238,12 @@ fn one(workspace: &Workspace, row: &Row, bin: &Path, tally: &mut Tally) -> Vec<O
         let place = row.place(way);
         let stage = Stage::new(place, User::Root, bin.to_owned(), folder.clone(), LIMIT);
         let outcome = stage.and_then(|stage| {
-            let (stage, source) = (&stage, source.clone());
-            (row.run)(&Run { stage, way, source })
+            (row.run)(&Run {
+                stage: &stage,
+                way,
+                source: source.clone(),
+                system: row.origin.is_system().then(|| source.clone()),
+            })
         });
         results.push(Some(match outcome {
             Ok(figure) => {
@@ -254,12 +287,26 @@ runs a row, as root; `cargo xtask clients [ROW] --write-table` writes this page.
 themselves run with `FERROCE_PATH=wire`. Figures are of a shared virtual machine with two processors, each of one short run: they
 show that a row ran, not how fast it can be ([performance.md](performance.md) does that).
 
-Packages come from Debian and PyPI, and are installed by the command. A row whose program has to be built wants its source, built, in
+Packages come from Debian and PyPI, and are installed by the command; those of Debian's unstable release in a system of their own, made by `mmdebstrap`,
+in which their programs run. A row whose program has to be built wants its source, built, in
 `FERROCE_CLIENTS_SRC=DIR`, and fails with the line that builds it there. The rows of UCX, Open MPI, libfabric, qperf and fio are part of
 `cargo xtask test`, too.
 
 Several devices: where a program is not told which to take, it should take one that its peer reaches. That is why `ferroce_lo` has the lowest rate and no NUMA
-node. Mooncake's store tries all devices of its peer all the same, and takes some 2 s for it: give it a name, or `MC_TE_FILTERS=ferroce_eth0`.
+node. UCX 1.23 (NIXL's wheel has it) takes `ferroce_lo` all the same for its first messages between hosts, because of its MTU: there it wants
+`UCX_NET_DEVICES=ferroce_eth0:1`. Mooncake's store tries all devices of its peer all the same, and takes some 2 s for it: give it a name, or `MC_TE_FILTERS=ferroce_eth0`.
+
+What does not run, and why:
+
+- fio connects with `rnr_retry_count` 0, so that a SEND ends in an error where no receive is posted, and fio hangs then. `verb=send` wants a receiver with
+  `verb=recv` and a deeper queue, as fio's source says; even so some runs between hosts hang.
+- tgt's iSER target (Debian's 1.0.85) answers a login of libiscsi with *target not found* (class 2, detail 3), although `tgtadm` shows the target with the
+  access list ALL. Connection, login of 593 bytes and answer go through; tgt decides this by itself.
+- libfabric has no endpoints of type MSG on `ferroce_lo`: its provider `verbs` leaves out loopback interfaces. Of fabtests, `fi_rdm_rma_event` asks for
+  RMA events, `fi_shared_ctx` for shared transmit contexts and `fi_dgram` for endpoints without message prefixes, and end with ENODATA: the provider
+  has none of them on any adapter.
+- `nvme discover` and `srp_daemon` talk to drivers in the kernel. `ibsrpdm` refuses Ethernet.
+- Completion counters (`ibv_create_comp_cntr`) are EOPNOTSUPP, as on every adapter but EFA.
 ";
 
 fn document(lines: Vec<Line>) -> Document {

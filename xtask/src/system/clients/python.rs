@@ -8,7 +8,7 @@ use super::source::Origin;
 use super::{Launch, Row, Run};
 use crate::system::{Process, Side};
 
-const NIXL: &[&str] = &["nixl-cu12==1.5.1", "numpy==2.4.6"];
+pub(super) const NIXL: &[&str] = &["nixl-cu12==1.5.1", "numpy==2.4.6"];
 const MOONCAKE: &[&str] = &[
     "mooncake-transfer-engine-non-cuda==0.3.13.post1",
     "numpy==2.4.6",

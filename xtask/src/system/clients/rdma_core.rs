@@ -1,28 +1,9 @@
-//! The programs of the newest rdma-core, on its own build of the libraries.
+//! The programs and the test suite of the newest rdma-core, in a system that has it.
 
-use super::source::{Origin, Source};
-use super::{Row, Run};
-use crate::packages::Package;
-use crate::system::{Process, Side};
+use super::source::Origin;
+use super::{LOGS, Row, Run};
+use crate::system::{Process, Side, pyverbs};
 
-const PACKAGES: &[Package] = &[
-    Package::new("cmake", "cmake"),
-    Package::new("ninja-build", "ninja"),
-    Package::new("pkg-config", "pkg-config"),
-    Package::new(
-        "libnl-route-3-dev",
-        "/usr/include/libnl3/netlink/route/route.h",
-    ),
-    Package::new("libudev-dev", "/usr/include/libudev.h"),
-];
-const SOURCE: Source = Source {
-    folder: "rdma-core",
-    project: "github.com/linux-rdma/rdma-core",
-    tag: "v65.0",
-    build: "git clone -b v65.0 https://github.com/linux-rdma/rdma-core && cd rdma-core && bash build.sh",
-    witness: "build/bin/cmtime",
-    packages: PACKAGES,
-};
 /// Where the ping-pongs exchange their numbers.
 const PINGPONG_PORT: u16 = 18515;
 /// Where programs of the connection manager listen.
@@ -31,40 +12,55 @@ const CM_PORT: u16 = 7174;
 const CMTIME_PORT: u16 = 7471;
 
 pub(super) fn rows() -> Vec<Row> {
-    let row = |name, what, run| Row {
+    let row = |name, what, package, run| Row {
         name,
         program: "rdma-core, newest",
         what,
-        origin: Origin::Source(SOURCE),
+        origin: Origin::Unstable(package),
         is_one_host: false,
         run,
     };
     vec![
         row(
+            "rdma-core-devinfo",
+            "`ibv_devices`, `ibv_devinfo -v`: each device, its port active",
+            "ibverbs-utils",
+            devinfo,
+        ),
+        Row {
+            is_one_host: true,
+            ..row(
+                "rdma-core-suite",
+                "its suite in Python: nothing fails, and what is skipped is excepted with a reason",
+                "python3-pyverbs",
+                suite,
+            )
+        },
+        row(
             "rdma-core-pingpong",
             "`ibv_{rc,uc,ud,srq}_pingpong`, polled and asleep, bytes checked, `ibv_xsrq_pingpong`",
+            "ibverbs-utils",
             pingpong,
         ),
         row(
             "rdma-core-cm",
-            "`rping -V`, `udaddy`, `mckey`, `cmtime` with 50 connections",
+            "`rping -V`, `rdma_server`, `rdma_xserver` (XRC), `ucmatose` with 20 connections, `udaddy`, `mckey`, `cmtime` with 50",
+            "rdmacm-utils",
             connections,
         ),
         row(
             "rdma-core-rsocket",
             "`udpong`, `riostream`, `rstream`: refused with a reason, as rsockets are not served",
+            "rdmacm-utils",
             rsockets,
         ),
     ]
 }
 
-/// A program of the build with its words, line by line.
+/// A program with its words, line by line.
 fn start(run: &Run<'_>, side: Side, line: &str, more: &[&str]) -> Result<Process, String> {
     let (program, rest) = line.split_once(' ').unwrap_or((line, ""));
-    let path = run.source.join("build/bin").join(program);
-    let mut words = vec!["stdbuf", "-oL"];
-    let path = path.to_string_lossy();
-    words.push(&path);
+    let mut words = vec!["stdbuf", "-oL", program];
     words.extend(rest.split_whitespace().chain(more.iter().copied()));
     run.program(side, &words).label(program).start()
 }
@@ -84,6 +80,36 @@ fn pair(
     served.succeed().map_err(at)?;
     run.carried(&called).map_err(at)?;
     Ok(called)
+}
+
+fn devinfo(run: &Run<'_>) -> Result<String, String> {
+    let said = |line: &str| {
+        let mut process = start(run, Side::A, line, &[])?;
+        process.succeed()?;
+        Ok::<_, String>(process.output())
+    };
+    let (devices, infos) = (said("ibv_devices")?, said("ibv_devinfo -v")?);
+    let device = run.device()?;
+    if !devices.contains(&*device) {
+        return Err(format!("ibv_devices does not list {device}"));
+    }
+    let count = infos.matches("hca_id:").count();
+    let active = infos.matches("PORT_ACTIVE (4)").count();
+    if count == 0 || active != count {
+        return Err(format!("{active} of {count} ports are active"));
+    }
+    Ok(format!("{count} devices, {} lines", infos.lines().count()))
+}
+
+fn suite(run: &Run<'_>) -> Result<String, String> {
+    let system = run
+        .system
+        .as_deref()
+        .ok_or("it is not in a system of its own")?;
+    let device = run.device()?;
+    pyverbs::of_system(system, run.stage, LOGS, &device, |words| {
+        run.program(Side::A, words)
+    })
 }
 
 fn pingpong(run: &Run<'_>) -> Result<String, String> {
@@ -128,6 +154,13 @@ fn connections(run: &Run<'_>) -> Result<String, String> {
         rping,
         ("rping -c -C 100 -V", &["-a", host]),
     )?;
+    for (server, client) in [
+        ("rdma_server -p 7174", "rdma_client -p 7174"),
+        ("rdma_xserver -p 7174", "rdma_xclient -p 7174"),
+        ("ucmatose -p 7174 -c 20", "ucmatose -p 7174 -c 20"),
+    ] {
+        pair(run, on_cm(CM_PORT), (server, &[]), (client, &["-s", host]))?;
+    }
     pair(
         run,
         on_cm(CM_PORT),

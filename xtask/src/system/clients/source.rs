@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::debian::System;
 use crate::packages::{self, Package};
 use crate::sh;
 use crate::workspace::Workspace;
@@ -18,10 +19,21 @@ const PYTHON: &[Package] = &[
     Package::new("libnuma1", "/usr/share/doc/libnuma1"),
 ];
 
+/// For the system of Debian's unstable release.
+const UNSTABLE: &[Package] = &[
+    Package::new("mmdebstrap", "mmdebstrap"),
+    Package::new("util-linux", "unshare"),
+];
+/// What is in it.
+const UNSTABLE_PACKAGES: &str =
+    "ibverbs-utils,iproute2,libfabric-bin,libpython3-stdlib,python3-pyverbs,rdmacm-utils";
+
 /// Where a row's program comes from.
 pub(super) enum Origin {
     /// Debian's packages; the first one's version is shown.
     Debian(&'static [Package]),
+    /// A package of Debian's unstable release.
+    Unstable(&'static str),
     /// Python packages with their versions, as `pip` wants them; the first one is shown.
     Python(&'static [&'static str]),
     /// A source that the caller has built.
@@ -46,7 +58,13 @@ pub(super) struct Source {
 }
 
 impl Origin {
-    /// Installs packages; the folder of a source or of a Python environment's commands.
+    /// Whether programs run in a system of their own.
+    pub(super) fn is_system(&self) -> bool {
+        matches!(self, Self::Unstable(_))
+    }
+
+    /// Installs packages; the folder of a source, of a Python environment's commands, or of a
+    /// system.
     ///
     /// # Errors
     /// For a person: what to do.
@@ -54,6 +72,10 @@ impl Origin {
         match self {
             Self::Debian(list) => {
                 packages::require(&[packages::SYSTEM, list]).map(|()| PathBuf::new())
+            }
+            Self::Unstable(_) => {
+                packages::require(&[packages::SYSTEM, UNSTABLE])?;
+                unstable(&workspace.target)
             }
             Self::Python(list) => {
                 packages::require(&[packages::SYSTEM, PYTHON])?;
@@ -71,9 +93,10 @@ impl Origin {
         match self {
             Self::Debian(list) => {
                 let name = list.first().map_or("", Package::name);
-                let words = ["--show", "--showformat=${Version}", name];
-                let version = sh::output("dpkg-query", &words).unwrap_or_default();
-                format!("Debian's {name} {}", version.trim())
+                format!("Debian's {name} {}", of_package(Path::new("/"), name))
+            }
+            Self::Unstable(name) => {
+                format!("Debian's unstable {name} {}", of_package(folder, name))
             }
             Self::Python(list) => {
                 let (name, version) = list[0].split_once("==").unwrap_or((list[0], ""));
@@ -88,6 +111,28 @@ impl Origin {
             }
         }
     }
+}
+
+/// The version of a package of the system below `root`.
+fn of_package(root: &Path, name: &str) -> String {
+    let root = format!("--root={}", root.display());
+    let words = [&*root, "--show", "--showformat=${Version}", name];
+    let version = sh::output("dpkg-query", &words).unwrap_or_default();
+    version.trim().to_owned()
+}
+
+/// A system of Debian's unstable release, made once; its folder.
+fn unstable(target: &Path) -> Result<PathBuf, String> {
+    let system = System {
+        suite: "unstable",
+        architecture: "amd64",
+        packages: UNSTABLE_PACKAGES,
+        hooks: &[],
+        recipe: "",
+    };
+    let folder = target.join("clients-systems");
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    system.make(&folder, "unstable")
 }
 
 /// A virtual environment with these packages, made once; the folder of its commands. What the

@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::stage::Launch;
 use super::{Catalogue, Outcome, Place, Side, Stage, User};
 use crate::document::{Document, Line};
 use crate::sh;
@@ -114,38 +115,69 @@ pub(super) fn add(all: &mut Catalogue) {
 /// Runs the suite, unpacked in the folder of logs.
 fn run(stage: &Stage, way: Way) -> Result<report::Report, String> {
     let folder = stage.file("suite");
-    unpack(&folder)?;
-    let lines = folder.join("report");
-    let script = folder.join("report.py").to_string_lossy().into_owned();
-    let words = [
-        "/usr/bin/python3",
-        &script,
-        "--dev",
-        way.device,
-        "--port",
-        "1",
-        "--gid",
-        way.gid,
-    ];
-    let mut launch = stage.program(Side::A, &words);
-    launch.env("PYTHONPATH", &folder.to_string_lossy());
-    launch.env("PYTHONDONTWRITEBYTECODE", "1");
-    launch.env("REPORT", &lines.to_string_lossy());
+    unpack(Path::new("/"), &folder)?;
+    let seen = folder.to_string_lossy();
+    let script = format!("{seen}/report.py");
+    let mut launch = stage.program(Side::A, &words(&script, way.device, way.gid));
     if way.path == "wire" {
         launch.env("FERROCE_PATH", way.path);
     }
+    report(&mut launch, &folder, &seen)
+}
+
+/// The suite of another system's rdma-core on one device. `launch` makes a program of that system,
+/// which sees the folder of logs as `logs`. Returns how many tests did what.
+pub(crate) fn of_system<'s>(
+    system: &Path,
+    stage: &Stage,
+    logs: &str,
+    device: &str,
+    launch: impl FnOnce(&[&str]) -> Launch<'s>,
+) -> Result<String, String> {
+    let folder = stage.file("suite");
+    unpack(system, &folder)?;
+    let seen = format!("{logs}/suite");
+    let script = format!("{seen}/report.py");
+    let mut launch = launch(&words(&script, device, "0"));
+    let report = report(&mut launch, &folder, &seen)?;
+    report.judge(&[exceptions::ALL, exceptions::NEWER].concat())?;
+    let all: Count = report.by_module().into_values().sum();
+    Ok(format!("{} tests, {} skipped", all.passed, all.skipped))
+}
+
+/// What runs the suite on a device; `script` is its runner.
+fn words<'a>(script: &'a str, device: &'a str, gid: &'a str) -> [&'a str; 8] {
+    [
+        "/usr/bin/python3",
+        script,
+        "--dev",
+        device,
+        "--port",
+        "1",
+        "--gid",
+        gid,
+    ]
+}
+
+/// Runs the suite, unpacked in `folder`, which it sees as `seen`.
+fn report(launch: &mut Launch<'_>, folder: &Path, seen: &str) -> Result<report::Report, String> {
+    let lines = folder.join("report");
+    launch.env("PYTHONPATH", seen);
+    launch.env("PYTHONDONTWRITEBYTECODE", "1");
+    launch.env("REPORT", &format!("{seen}/report"));
     launch.start()?.succeed()?;
     let text = std::fs::read_to_string(&lines).map_err(|e| format!("{}: {e}", lines.display()))?;
     report::Report::read(&text)
 }
 
-/// Puts the suite where everyone may write.
-pub(crate) fn unpack(folder: &Path) -> Outcome {
+/// Puts the suite of the system below `root` where everyone may write.
+pub(crate) fn unpack(root: &Path, folder: &Path) -> Outcome {
     let io = |e: std::io::Error| format!("{}: {e}", folder.display());
     std::fs::create_dir_all(folder).map_err(io)?;
     let target = folder.to_string_lossy();
     let script = "cp \"$1\"/* \"$2\"/ && gunzip -f \"$2\"/*.gz";
-    sh::output("sh", &["-c", script, "sh", SUITE, &target])?;
+    let suite = format!("{}{SUITE}", root.display());
+    sh::output("sh", &["-c", script, "sh", &suite, &target])?;
     std::fs::write(folder.join("report.py"), RUNNER).map_err(io)?;
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).map_err(io)
 }

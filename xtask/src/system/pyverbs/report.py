@@ -1,5 +1,6 @@
 """Runs rdma-core's test suite as run_tests.py does and writes a line per test: identifier, outcome, reason."""
 
+import multiprocessing
 import os
 import unittest
 from importlib.machinery import SourceFileLoader
@@ -39,6 +40,8 @@ class Report(unittest.TestResult):
 init = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__init__.py")
 tests = SourceFileLoader("tests", init).load_module()
 parser.parse_args()
+# The suite's processes take over what their parent has, as they do by default before Python 3.14.
+multiprocessing.set_start_method("fork")
 with open(os.environ["REPORT"], "w") as file:
     unittest.defaultTestLoader.loadTestsFromModule(tests).run(Report(file))
     print("end", file=file)

@@ -1,0 +1,12 @@
+# usage: enter.sh ROOT BIN LOGS PROGRAM..., in a mount namespace of its own
+#
+# Runs a program in the system below ROOT, with BIN as /srv and LOGS as /mnt there.
+set -eu
+root=$1 bin=$2 logs=$3
+shift 3
+mount -t proc proc "$root/proc"
+mount -t sysfs sysfs "$root/sys"
+mount --rbind /dev "$root/dev"
+mount --bind "$bin" "$root/srv"
+mount --bind "$logs" "$root/mnt"
+exec chroot "$root" "$@"
