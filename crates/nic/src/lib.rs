@@ -32,13 +32,15 @@ pub mod fuzzing {
 }
 
 pub use crate::services::direct::SharedRange;
+pub use base::carrier::Carrier;
 pub use base::counters::{Counters, DirectCounter, DropReason, Way};
 pub use base::denials::{Asker, Denial, all_denials};
+pub use base::inode::Inode;
 pub use base::refusal::Refusal;
 pub use cm::{EventChannel, Id};
 pub use engine::Nic;
 pub use ferroce_os::Error;
-pub use link::path::{Carrier, PathReport};
+pub use link::path::PathReport;
 pub use objects::ah::Ah;
 pub use objects::cq::{CompChannel, Cq, CqOptions};
 pub use objects::device::{
@@ -48,4 +50,4 @@ pub use objects::device::{
 pub use objects::mr::{DeviceMemory, Mr, Pd, Window};
 pub use objects::qp::{Qp, QpInit};
 pub use objects::srq::{Srq, SrqAttr};
-pub use objects::xrc::{Inode, Xrcd, XrcdFlags};
+pub use objects::xrc::{Xrcd, XrcdFlags};

@@ -1,12 +1,16 @@
 //! What every room stands on and what knows no object: locks that go on after a panic, numbers,
-//! events on a descriptor, counters, and reasons of refusals.
+//! addresses, events on a descriptor, counters, reasons of refusals, and who waits for a turn.
 
+pub(crate) mod addressing;
+pub(crate) mod carrier;
 pub(crate) mod counters;
 pub(crate) mod denials;
 pub(crate) mod events;
+pub(crate) mod inode;
 pub(crate) mod numbers;
 pub(crate) mod refusal;
 pub(crate) mod soft_roce;
 pub(crate) mod sync;
 pub(crate) mod tally;
 pub(crate) mod time_share;
+pub(crate) mod waiter;

@@ -60,6 +60,10 @@ impl Numbers {
     }
 }
 
+/// Names an accepted link between processes: not that of another one that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LinkId(pub(crate) u32);
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::counters::Way;
-use crate::link::path::Carrier;
+use crate::base::carrier::Carrier;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

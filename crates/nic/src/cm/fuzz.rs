@@ -18,8 +18,8 @@ use ferroce_proto::verbs::QpType;
 
 use super::ports::PortKey;
 use super::{CmService, EventChannel, EventKind, Host, PortSpace, Speaker, Via};
+use crate::base::addressing::Addressing;
 use crate::base::denials::{Asker, Denial};
-use crate::link::Addressing;
 use crate::link::stream::Connection;
 use crate::objects::device::{DeviceList, Shapes};
 use crate::{Device, Error};

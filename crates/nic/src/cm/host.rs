@@ -15,8 +15,8 @@ use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
 
 use super::speaker::Speaker;
+use crate::base::addressing::Addressing;
 use crate::base::denials::{Asker, Denial};
-use crate::link::Addressing;
 use crate::link::local::NAMES;
 use crate::link::stream::Connection;
 use crate::{Device, Error};

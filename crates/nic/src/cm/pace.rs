@@ -11,7 +11,7 @@ use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
 
 use super::service::Work;
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
 
 /// MADs that go out without a pause: they fit a receive buffer of 208 KiB three times over.
 const BURST: u32 = 64;

@@ -13,8 +13,8 @@ use super::request::Refusal;
 use super::service::{Work, slot_of};
 use super::speaker::{Between, Speaker};
 use super::waiting::Whose;
+use crate::base::addressing::Addressing;
 use crate::base::denials::{Asker, Denial};
-use crate::link::Addressing;
 
 /// What goes to the socket that claims a port: source GID, destination GID, MAD.
 const FRAME: usize = 16 + 16 + 256;

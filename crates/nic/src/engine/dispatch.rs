@@ -17,10 +17,11 @@ use crate::Nic;
 use crate::Qp;
 use crate::base::counters::DropReason;
 use crate::base::denials::{Asker, Denial};
+use crate::base::numbers::LinkId;
 use crate::base::numbers::slot_of;
-use crate::cm::Via;
+use crate::cm::{Speaker, Via};
 use crate::link::local::{
-    ConnectError, Frame, LinkId, LocalFrame, RETURNED, ShortRingEvent, ShortRingNotice,
+    ConnectError, Frame, LocalFrame, RETURNED, ShortRingEvent, ShortRingNotice,
 };
 use crate::link::path::{Came, Origin};
 use crate::link::wire::private_ports::{Flow, Strays};
@@ -167,12 +168,14 @@ impl Dispatch {
                 }
             }
             LocalFrame::Mad {
-                speaker,
+                from_slot: slot,
+                by,
                 src,
                 dst,
                 mad,
             } => {
                 self.unwanted += 1;
+                let speaker = Speaker::Link { slot, by };
                 nic.cm().on_mad(src, dst, mad, Via::Local(speaker));
             }
             LocalFrame::Board {
@@ -349,7 +352,7 @@ impl Dispatch {
         }
         let dest = dest_qp(inbound.packet).unwrap_or_default();
         if is_of_device(inbound.packet) {
-            return match auth.open(inbound) {
+            return match inbound.opened(auth) {
                 Some(opened) => self.on_own_open(nic, &opened, now),
                 None => nic.drop_packet(inbound.came(), dest, DropReason::Unauthenticated),
             };

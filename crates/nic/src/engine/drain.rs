@@ -8,8 +8,9 @@ use ferroce_proto::time::Time;
 use ferroce_proto::wire::Drain;
 
 use crate::Nic;
+use crate::base::addressing::Addressing;
 use crate::link::path::{Came, Egress};
-use crate::link::{Addressing, Batch, Inbound};
+use crate::link::{Batch, Inbound};
 
 /// Hop limit of an answer.
 const HOP_LIMIT: u8 = 64;
@@ -22,7 +23,7 @@ impl Nic {
     pub(super) fn answer_drain(&self, inbound: &Inbound<'_>, now: Time) -> bool {
         let opened = self
             .auth()
-            .map_or(Some(*inbound), |auth| auth.open(inbound));
+            .map_or(Some(*inbound), |auth| inbound.opened(auth));
         let Some(inbound) = opened else {
             return false;
         };
@@ -53,7 +54,7 @@ impl Nic {
             qp.on_echo(came, answer);
         }
         for qp in self.pacer().on_answer(came.addressing.src, answer) {
-            qp.on_queued_turn(now);
+            qp.on_turn(now);
         }
     }
 

@@ -16,15 +16,16 @@ use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Bth, Deth, ExtHeaders, Opcode, Packet};
 
 use super::token::Token;
+use crate::base::addressing::Addressing;
 use crate::base::counters::DropReason;
 use crate::base::denials::{Asker, Denial};
 use crate::base::sync::lock;
 use crate::cm::{Host, Via};
+use crate::link::Batch;
 use crate::link::local::{ConnectError, Frame, is_vouched};
 use crate::link::path::{Came, Egress, Origin, Policy};
 use crate::link::stream::Connection;
 use crate::link::wire::private_ports::PRIVATE_PORTS;
-use crate::link::{Addressing, Batch};
 use crate::{Device, Error, Nic};
 
 /// Processes at most that get a copy of one MAD.

@@ -8,8 +8,9 @@ use ferroce_proto::time::Time;
 
 use super::Nic;
 use crate::Error;
+use crate::base::addressing::Addressing;
 use crate::base::denials::{Asker, Denial};
-use crate::link::{Addressing, Batch, Inbound};
+use crate::link::{Batch, Inbound};
 use crate::services::auth::{Auth, addresses, draw};
 
 /// Hop limit of an answer.

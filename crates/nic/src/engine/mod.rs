@@ -49,11 +49,11 @@ pub(crate) use self::short_rings::{End, Eye, ShortRingOffer, Watch};
 pub(crate) use self::table::QpTable;
 use self::token::Token;
 use self::wire::Wire;
+use crate::base::addressing::Addressing;
 use crate::base::counters::Counters;
 use crate::base::denials::{Asker, Denial};
 use crate::base::numbers::{Numbers, slot_of};
 use crate::cm::CmService;
-use crate::link::Addressing;
 use crate::link::local::ConnectError;
 use crate::link::path::{Egress, Policy};
 use crate::link::wire::private_ports::{Flow, private_port_number, private_port_to};
@@ -379,7 +379,8 @@ impl Nic {
     }
     /// A completion queue wants to be called at `at`; `id` tells the queue from others.
     pub(crate) fn delay(&self, at: Time, id: usize, cq: &Weak<Cq>) {
-        self.delays.add(at, id, Weak::clone(cq));
+        let cq = Weak::clone(cq);
+        self.delays.add(at, id, cq);
         self.sleeper.wake_for(at);
     }
     /// A completion queue has no event due at `at` any more.

@@ -9,9 +9,9 @@ use ferroce_os::environment::variable;
 
 use super::Nic;
 use crate::Device;
+use crate::base::carrier::Carrier;
 use crate::base::counters::Way;
 use crate::base::tally::{Tallied, Tally};
-use crate::link::path::Carrier;
 
 /// The variable.
 const VARIABLE: &str = "FERROCE_SUMMARY";

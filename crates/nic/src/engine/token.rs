@@ -1,6 +1,6 @@
 //! What the device's poller reports readiness for.
 
-use crate::link::local::LinkId;
+use crate::base::numbers::LinkId;
 
 /// Bits of the number below the kind.
 const KIND_SHIFT: u32 = 56;

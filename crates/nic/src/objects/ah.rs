@@ -8,7 +8,7 @@ use std::sync::{Arc, RwLock};
 use ferroce_proto::verbs::AddressHandleAttr;
 
 use crate::base::sync::{read, write};
-use crate::link::path::check_datagram;
+use crate::objects::choose::check_datagram;
 use crate::objects::device::{Limit, Permit, Protocol};
 use crate::{Error, Pd};
 

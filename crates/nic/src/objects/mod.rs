@@ -2,6 +2,7 @@
 //! domains, address handles, and the devices on which they are made.
 
 pub mod ah;
+pub(crate) mod choose;
 pub mod cq;
 pub mod device;
 pub mod mr;

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_proto::time::Time;
 
-use crate::Cq;
 use crate::base::sync::lock;
+use crate::base::waiter::Waiter;
 
 /// The delayed events, earliest first. A queue has at most one.
 #[derive(Debug)]
 pub(crate) struct Delays {
     /// By time, and by what tells the queue from others.
-    entries: Mutex<BTreeMap<(Time, usize), Weak<Cq>>>,
+    entries: Mutex<BTreeMap<(Time, usize), Weak<dyn Waiter>>>,
     /// The earliest entry, for a look without the lock.
     next: AtomicU64,
 }
@@ -32,7 +32,7 @@ impl Delays {
         Some(Time(self.next.load(Ordering::Relaxed))).filter(|t| t.0 != u64::MAX)
     }
 
-    pub(crate) fn add(&self, at: Time, id: usize, cq: Weak<Cq>) {
+    pub(crate) fn add(&self, at: Time, id: usize, cq: Weak<dyn Waiter>) {
         let mut entries = lock(&self.entries);
         entries.insert((at, id), cq);
         self.publish(&entries);
@@ -45,7 +45,7 @@ impl Delays {
     }
 
     /// Takes up to `max` queues out whose event is due.
-    pub(crate) fn due(&self, now: Time, max: usize) -> Vec<Arc<Cq>> {
+    pub(crate) fn due(&self, now: Time, max: usize) -> Vec<Arc<dyn Waiter>> {
         if self.next.load(Ordering::Relaxed) > now.0 {
             return Vec::new();
         }
@@ -61,7 +61,7 @@ impl Delays {
         due
     }
 
-    fn publish(&self, entries: &BTreeMap<(Time, usize), Weak<Cq>>) {
+    fn publish(&self, entries: &BTreeMap<(Time, usize), Weak<dyn Waiter>>) {
         let next = entries.first_key_value().map_or(u64::MAX, |(k, _)| k.0.0);
         self.next.store(next, Ordering::Relaxed);
     }

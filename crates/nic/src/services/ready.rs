@@ -4,24 +4,24 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::Qp;
 use crate::base::sync::lock;
+use crate::base::waiter::Waiter;
 
 /// A round-robin list. A queue pair is in it at most once (it keeps the flag itself).
 #[derive(Debug, Default)]
 pub(crate) struct ReadyList {
-    queue: Mutex<VecDeque<Arc<Qp>>>,
+    queue: Mutex<VecDeque<Arc<dyn Waiter>>>,
     len: AtomicUsize,
 }
 
 impl ReadyList {
-    pub(crate) fn push(&self, qp: Arc<Qp>) {
+    pub(crate) fn push(&self, qp: Arc<dyn Waiter>) {
         let mut queue = lock(&self.queue);
         queue.push_back(qp);
         self.len.store(queue.len(), Ordering::Relaxed);
     }
 
-    pub(crate) fn pop(&self) -> Option<Arc<Qp>> {
+    pub(crate) fn pop(&self) -> Option<Arc<dyn Waiter>> {
         if self.is_empty() {
             return None;
         }

@@ -7,13 +7,19 @@
 //! ([`RightsTable::end_memos`]): when that is done none is in the middle of a copy, and none begins
 //! another.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use ferroce_proto::mr::Rights;
 
-use crate::Qp;
 use crate::base::sync::{lock, read, write};
+
+/// A queue pair that remembers something of the table.
+pub(crate) trait Remembers: fmt::Debug + Send + Sync {
+    /// Returns when no step is under way that was when this was called.
+    fn end_step(&self);
+}
 
 /// The table and its lock.
 #[derive(Debug, Default)]
@@ -22,7 +28,7 @@ pub(crate) struct RightsTable {
     /// Changes so far.
     edition: AtomicU64,
     /// Queue pairs that remember something.
-    memos: Mutex<Vec<Weak<Qp>>>,
+    memos: Mutex<Vec<Weak<dyn Remembers>>>,
 }
 
 impl RightsTable {
@@ -46,7 +52,7 @@ impl RightsTable {
     }
 
     /// A queue pair begins to remember: from here on a change reaches it.
-    pub(crate) fn remember(&self, qp: Weak<Qp>) {
+    pub(crate) fn remember(&self, qp: Weak<dyn Remembers>) {
         lock(&self.memos).push(qp);
     }
 
@@ -54,7 +60,7 @@ impl RightsTable {
     /// uses what it remembers of it. The caller has neither the lock of a queue pair nor that of
     /// the table.
     pub(crate) fn end_memos(&self) {
-        let qps: Vec<Arc<Qp>> = {
+        let qps: Vec<Arc<dyn Remembers>> = {
             let mut memos = lock(&self.memos);
             memos.retain(|qp| qp.strong_count() > 0);
             memos.iter().filter_map(Weak::upgrade).collect()

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use ferroce_os::unix::Relation;
 
 use super::{Count, Flow, Means, Neighbour, QueuePair, Survey};
+use crate::base::carrier::Carrier;
 use crate::base::refusal::Refusal;
-use crate::link::path::{Carrier, Path, PathReport, Policy, Reach};
+use crate::link::path::{Path, PathReport, Policy, Reach};
 use crate::{Counters, Nic, Qp, all_denials};
 
 /// Entries of one list at most: the answer must fit a record.

@@ -17,9 +17,9 @@ use ferroce_proto::mad::{CmMad, Mad};
 use ferroce_proto::time::Time;
 
 use super::process::Proc;
+use crate::base::addressing::Addressing;
 use crate::base::sync::lock;
 use crate::cm::{Speaker, Via};
-use crate::link::Addressing;
 use crate::objects::device::Shapes;
 
 /// A MAD that is under way.

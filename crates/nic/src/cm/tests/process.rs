@@ -18,10 +18,10 @@ use ferroce_proto::verbs::QpType;
 
 use super::net::{InFlight, Net, interfaces, v4, v6};
 use super::program::{expect, param};
+use crate::base::addressing::Addressing;
 use crate::base::denials::{Asker, Denial};
 use crate::base::sync::lock;
 use crate::cm::{CmService, EventChannel, EventKind, Host, Id, PortSpace};
-use crate::link::Addressing;
 use crate::link::stream::{Connection, send_whole};
 use crate::objects::device::{DeviceList, Shapes};
 use crate::{Device, Error};

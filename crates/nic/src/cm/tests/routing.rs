@@ -11,10 +11,10 @@ use super::net::*;
 use super::pair::Pair;
 use super::process::*;
 use super::program::*;
+use crate::base::addressing::Addressing;
 use crate::base::denials::{Asker, Denial};
 use crate::base::sync::lock;
 use crate::cm::{EventKind, Via};
-use crate::link::Addressing;
 
 fn gid(ip: &str) -> Gid {
     Gid::from_ip(ip.parse().unwrap())

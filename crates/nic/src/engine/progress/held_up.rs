@@ -9,7 +9,7 @@ use ferroce_proto::time::Time;
 use super::super::token::Token;
 use super::Progress;
 use crate::Nic;
-use crate::link::local::LinkId;
+use crate::base::numbers::LinkId;
 
 /// What is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -147,7 +147,7 @@ impl Progress {
         }
         for _ in 0..turns {
             let Some(qp) = nic.ready.pop() else { break };
-            qp.on_queued_turn(now);
+            qp.on_turn(now);
         }
         for id in self.dispatch.take_questions() {
             self.incoming.tell(id, &nic.survey());

@@ -16,9 +16,10 @@ use super::held_up::Held;
 use super::unwanted::{Brought, LISTENER, USERS, Unwanted};
 use super::{Newcomer, Progress, TURN_BUDGET};
 use crate::Nic;
-use crate::Qp;
 use crate::base::counters::DropReason;
-use crate::link::local::{Accepted, LinkId, Received};
+use crate::base::numbers::LinkId;
+use crate::base::waiter::Waiter;
+use crate::link::local::{Accepted, Received};
 use crate::objects::cq::DirectDelivery;
 
 /// Frames of one link per round.
@@ -371,7 +372,7 @@ impl Progress {
             wire.go_on(now);
         }
         for cq in nic.delays.due(now, TURN_BUDGET) {
-            cq.on_due(now);
+            cq.on_turn(now);
         }
         nic.timers.due(now, TURN_BUDGET, &mut self.due);
         if self.due.contains(&SILENT_LINKS) {
@@ -389,9 +390,9 @@ impl Progress {
     }
 }
 
-fn give_queued_turns(qps: &[Arc<Qp>], now: Time) {
-    for qp in qps {
-        qp.on_queued_turn(now);
+fn give_queued_turns(waiters: &[Arc<dyn Waiter>], now: Time) {
+    for waiter in waiters {
+        waiter.on_turn(now);
     }
 }
 

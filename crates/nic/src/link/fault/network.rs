@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferroce_proto::time::Time;
 
 use super::{Chance, Fault};
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
 
 /// Packets that are held back at most; what comes on top is lost, as in a router whose queue is
 /// full.

@@ -4,7 +4,7 @@ use ferroce_proto::time::Time;
 
 use super::network::MAX_HELD;
 use super::*;
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
 
 fn frame(number: u32) -> Frame {
     Frame {

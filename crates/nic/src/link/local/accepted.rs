@@ -16,15 +16,14 @@ use ferroce_proto::ids::Qpn;
 use super::extras;
 use super::extras::Offered;
 use super::frame::{self, Frame, MAX_RECORD, Nonsense, Record, RingAnswer};
-use super::incoming::LinkId;
 use super::local_frame::LocalFrame;
 use super::quota::Party;
 use super::rings::Inlet;
 use super::{SLOTS, slots};
+use crate::base::addressing::Addressing;
 use crate::base::denials::Denial;
+use crate::base::numbers::LinkId;
 use crate::base::numbers::slot_of;
-use crate::cm::Speaker;
-use crate::link::Addressing;
 use crate::link::path::Origin;
 
 /// Bytes of a peer's ring at most.
@@ -147,10 +146,8 @@ impl Sender {
                 inbound,
             },
             Frame::Mad { src, dst, mad } => LocalFrame::Mad {
-                speaker: Speaker::Link {
-                    slot: from_slot,
-                    by: self.user,
-                },
+                from_slot,
+                by: self.user,
                 src,
                 dst,
                 mad,

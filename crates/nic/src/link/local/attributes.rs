@@ -9,8 +9,6 @@ use ferroce_proto::verbs::{
     AddressHandleAttr, GlobalRoute, Mtu, PathMigState, QpAttr, QpCap, QpState,
 };
 
-use crate::Device;
-
 /// Numbers of the attributes, and of an address vector.
 const NUMBERS: usize = 28;
 const VECTOR: usize = 9;
@@ -23,10 +21,11 @@ pub(super) const LEN: usize = 4 * NUMBERS + 2 * VECTOR_LEN;
 /// Attributes on their way.
 pub(crate) type Encoded = [u8; LEN];
 
-/// The attributes of a queue pair of a device.
-pub(crate) fn encode(attr: &QpAttr, device: &Device) -> Encoded {
+/// The attributes of a queue pair of a device, whose GIDs `gid_at` knows by index.
+pub(crate) fn encode(attr: &QpAttr, gid_at: impl Fn(u8) -> Option<Gid>) -> Encoded {
     let numbers = numbers(attr).into_iter().flat_map(u32::to_le_bytes);
-    let vectors = [&attr.ah_attr, &attr.alt_ah_attr].map(|ah| vector(ah, device));
+    let vectors =
+        [&attr.ah_attr, &attr.alt_ah_attr].map(|ah| vector(ah, gid_at(ah.grh.sgid_index)));
     let mut bytes = [0; LEN];
     for (to, from) in bytes.iter_mut().zip(numbers.chain(vectors.concat())) {
         *to = from;
@@ -34,14 +33,15 @@ pub(crate) fn encode(attr: &QpAttr, device: &Device) -> Encoded {
     bytes
 }
 
-/// Reads what another process has [encoded](encode), for a device of this one. None: it makes no
+/// Reads what another process has [encoded](encode), for a device of this one, whose indices
+/// `index_of` knows by GID; of a GID that it does not have, one that no GID has. None: it makes no
 /// sense.
-pub(crate) fn decode(bytes: &Encoded, device: &Device) -> Option<QpAttr> {
+pub(crate) fn decode(bytes: &Encoded, index_of: impl Fn(Gid) -> u8) -> Option<QpAttr> {
     let (head, vectors) = bytes.split_at(4 * NUMBERS);
     let (ah, alternate) = vectors.split_at(VECTOR_LEN);
     Some(QpAttr {
-        ah_attr: parse_vector(ah, device)?,
-        alt_ah_attr: parse_vector(alternate, device)?,
+        ah_attr: parse_vector(ah, &index_of)?,
+        alt_ah_attr: parse_vector(alternate, &index_of)?,
         ..parse_numbers(read(head))?
     })
 }
@@ -143,8 +143,8 @@ fn parse_numbers(numbers: [u32; NUMBERS]) -> Option<QpAttr> {
     })
 }
 
-fn vector(ah: &AddressHandleAttr, device: &Device) -> Vec<u8> {
-    let own = device.gid(ah.grh.sgid_index.into()).unwrap_or_default();
+fn vector(ah: &AddressHandleAttr, own: Option<Gid>) -> Vec<u8> {
+    let own = own.unwrap_or_default();
     let numbers: [u32; VECTOR] = [
         ah.grh.flow_label,
         ah.grh.hop_limit.into(),
@@ -160,7 +160,7 @@ fn vector(ah: &AddressHandleAttr, device: &Device) -> Vec<u8> {
     numbers.chain(own.0).chain(ah.grh.dgid.0).collect()
 }
 
-fn parse_vector(bytes: &[u8], device: &Device) -> Option<AddressHandleAttr> {
+fn parse_vector(bytes: &[u8], index_of: &impl Fn(Gid) -> u8) -> Option<AddressHandleAttr> {
     let (numbers, gids) = bytes.split_at_checked(4 * VECTOR)?;
     let (own, dgid) = gids.split_first_chunk()?;
     let [
@@ -178,7 +178,7 @@ fn parse_vector(bytes: &[u8], device: &Device) -> Option<AddressHandleAttr> {
         grh: GlobalRoute {
             dgid: Gid(dgid.try_into().ok()?),
             flow_label,
-            sgid_index: index_of(Gid(*own), device),
+            sgid_index: index_of(Gid(*own)),
             hop_limit: hops.try_into().ok()?,
             traffic_class: class.try_into().ok()?,
         },
@@ -188,15 +188,6 @@ fn parse_vector(bytes: &[u8], device: &Device) -> Option<AddressHandleAttr> {
         src_path_bits: bits.try_into().ok()?,
         static_rate: rate.try_into().ok()?,
         port_num: port.try_into().ok()?,
-    })
-}
-
-/// The index of a GID of this device; of none, one that no GID has.
-fn index_of(gid: Gid, device: &Device) -> u8 {
-    let gids = device.gids();
-    let found = gids.iter().find(|entry| entry.gid == gid);
-    found.map_or(u8::MAX, |entry| {
-        u8::try_from(entry.index).unwrap_or(u8::MAX)
     })
 }
 

@@ -30,7 +30,8 @@ use super::packets::{
     PACKET_ON, PACKETS, PACKETS_ON, Packets, parse_packet_on, parse_packets, parse_packets_on,
 };
 use super::{Lending, Sharing};
-use crate::link::{Addressing, Inbound};
+use crate::base::addressing::Addressing;
+use crate::link::Inbound;
 
 /// Version of the format. Processes of different versions do not talk over the local link.
 pub(super) const VERSION: u16 = 6;

@@ -24,10 +24,7 @@ use super::packets::parse_single;
 use super::quota::Quota;
 use super::rings::Rings;
 use crate::base::counters::Counters;
-
-/// Names an accepted link. Not that of another one that [`Incoming`] has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct LinkId(pub(crate) u32);
+use crate::base::numbers::LinkId;
 
 /// What a call of [`Incoming::recv`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@
 use ferroce_proto::ids::{Key, Qpn, Srqn};
 use ferroce_proto::verbs::{Wc, WcFlags, WcImm, WcOpcode, WcStatus};
 
-use crate::objects::xrc::{DomainKey, Inode};
+use crate::base::inode::{DomainKey, Inode};
 
 /// Statuses that a receive may end with.
 const STATUSES: [WcStatus; 7] = [

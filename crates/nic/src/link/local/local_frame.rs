@@ -8,11 +8,11 @@ use ferroce_os::unix::LocalUser;
 use ferroce_proto::ids::{Gid, Qpn};
 
 use super::frame::ShortRingNotice;
-use super::incoming::LinkId;
 use super::{Lending, Sharing};
-use crate::cm::Speaker;
+use crate::base::addressing::Addressing;
+use crate::base::numbers::LinkId;
+use crate::link::Inbound;
 use crate::link::path::Origin;
-use crate::link::{Addressing, Inbound};
 
 /// What another process sent.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +38,10 @@ pub(crate) enum LocalFrame<'a> {
     },
     /// A management datagram for QP1.
     Mad {
-        /// The process.
-        speaker: Speaker,
+        /// Its slot.
+        from_slot: u16,
+        /// The process's user.
+        by: LocalUser,
         /// Source GID.
         src: Gid,
         /// Destination GID.

@@ -54,7 +54,7 @@ pub use frame::fuzz as fuzz_record;
 pub(crate) use frame::{Frame, QUESTION, ShortRingEvent, ShortRingNotice};
 #[cfg(feature = "fuzzing")]
 pub use fuzz::run as fuzz_strangers;
-pub(crate) use incoming::{Accepted, Incoming, LinkId, Received};
+pub(crate) use incoming::{Accepted, Incoming, Received};
 pub(crate) use late_wake::LateWake;
 pub(crate) use lending::{LendAnswer, Lending};
 pub(crate) use local_frame::LocalFrame;

@@ -15,8 +15,9 @@ use super::frame::{Frame, ShortRingNotice};
 use super::packets::{MAX_PACKETS, PACKETS_HEAD};
 use super::short_rings::FreeShortRings;
 use super::way::{Put, Room, Way};
+use crate::base::addressing::Addressing;
 use crate::base::sync::lock;
-use crate::link::{Addressing, Batch, Sent};
+use crate::link::{Batch, Sent};
 
 /// Bytes of a frame at most: no packet is nearly as long.
 const LONGEST_FRAME: usize = 32 * 1024;

@@ -4,7 +4,7 @@
 use ferroce_proto::ids::Qpn;
 
 use super::frame::{ROUTE, Record, low24, qpn, route, split_route};
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
 
 /// Kinds of records: with a route; on the known one; a single packet there.
 pub(super) const PACKETS: u8 = 2;

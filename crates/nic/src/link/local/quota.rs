@@ -8,10 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::base::numbers::LinkId;
 use ferroce_os::unix::LocalUser;
 use ferroce_proto::time::Time;
-
-use super::incoming::LinkId;
 
 /// Links of the own user and root: more than there are slots, since a dead one is noticed after its
 /// successor may have come.

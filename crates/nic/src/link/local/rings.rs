@@ -10,8 +10,8 @@ use std::sync::Arc;
 use ferroce_os::ring::{Broken, Popped, Receiver, SharedArea};
 
 use super::accepted::Sender;
-use super::incoming::LinkId;
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
+use crate::base::numbers::LinkId;
 
 /// Rounds without a record after which a ring is no longer watched: about a millisecond of polling.
 const IDLE_ROUNDS: u32 = 8192;

@@ -18,7 +18,7 @@ use ferroce_proto::verbs::{AsyncEvent, AttrMask};
 
 use super::attributes::Encoded;
 use super::lending::{number, parse_place, place_bytes};
-use crate::objects::xrc::DomainKey;
+use crate::base::inode::DomainKey;
 
 /// What is asked of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ fn parse_ask(word: u8, request: u32, rest: &[u8]) -> Option<Sharing<'_>> {
 mod tests {
     use super::super::attributes::LEN;
     use super::*;
-    use crate::objects::xrc::Inode;
+    use crate::base::inode::Inode;
 
     #[test]
     fn every_word_is_read_as_it_was_written() {

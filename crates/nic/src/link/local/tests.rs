@@ -8,8 +8,9 @@ use ferroce_proto::time::Time;
 
 use super::frame::{self, Nonsense, Record};
 use super::*;
-use crate::cm::Speaker;
-use crate::link::{Addressing, Batch, Inbound, Sent};
+use crate::base::addressing::Addressing;
+use crate::base::numbers::LinkId;
+use crate::link::{Batch, Inbound, Sent};
 
 mod rings;
 
@@ -106,11 +107,8 @@ impl Side {
                 packets.push((origin.slot(), src_qpn, bytes.to_vec()));
             }
             LocalFrame::Forwarded { inbound, .. } => others.push(format!("{inbound:?}")),
-            LocalFrame::Mad { speaker, mad, .. } => {
-                let Speaker::Link { slot, .. } = speaker else {
-                    panic!("{speaker:?} is no link's");
-                };
-                others.push(format!("mad {slot} {}", mad[0]));
+            LocalFrame::Mad { from_slot, mad, .. } => {
+                others.push(format!("mad {from_slot} {}", mad[0]));
             }
             LocalFrame::Lending { from_slot, lending } => {
                 others.push(format!("lending {from_slot} {lending:?}"));

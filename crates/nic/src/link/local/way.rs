@@ -20,8 +20,9 @@ use super::extras;
 use super::extras::Offer;
 use super::frame::{LOOK, MAX_RECORD, RingAnswer, SWITCH, hello};
 use super::packets::{FEW_PACKETS, FEW_PREFIX, PACKETS_PREFIX, PacketsPrefix, packet_prefix};
+use crate::base::addressing::Addressing;
 use crate::base::sync::lock;
-use crate::link::{Addressing, Batch};
+use crate::link::Batch;
 
 /// Bytes of a record that are aimed at: enough to make the work per record cheap, few enough that
 /// several fit the link and the receiver can work on one while the next is written.

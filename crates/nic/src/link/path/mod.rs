@@ -1,26 +1,24 @@
 //! Paths: which link a queue pair uses, and what it may expect of it.
 
-mod choose;
 mod egress;
 pub(crate) mod neighbour;
 mod origin;
 mod outlets;
+mod policy;
 mod report;
-mod traits;
+pub(crate) mod traits;
 
 use std::sync::Arc;
 
 use ferroce_proto::ids::Qpn;
 
-pub(crate) use self::choose::{
-    Destination, Policy, check_datagram, choose, choose_datagram, to_process,
-};
 pub(crate) use self::egress::{Egress, Outlet, Process};
 pub(crate) use self::origin::{Addresses, Admitted, Came, Origin};
 pub(crate) use self::outlets::{LocalOutlet, WireOutlet};
-pub use self::report::{Carrier, PathReport};
+pub(crate) use self::policy::Policy;
+pub use self::report::PathReport;
 pub(crate) use self::traits::charge;
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
 
 /// How packets get out.
 #[derive(Clone, Debug)]
@@ -33,7 +31,7 @@ pub(crate) enum Reach {
 
 impl Reach {
     /// Where packets of a queue pair that it leads to come from.
-    fn origin(&self, qpn: Qpn) -> Origin {
+    pub(crate) fn origin(&self, qpn: Qpn) -> Origin {
         match self {
             Self::Link(egress) => egress
                 .peer()

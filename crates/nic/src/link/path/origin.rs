@@ -27,9 +27,9 @@
 use ferroce_proto::ids::{Gid, Qpn};
 
 use super::Path;
+use crate::base::addressing::Addressing;
 use crate::base::counters::DropReason;
 use crate::base::numbers::slot_of;
-use crate::link::Addressing;
 
 /// Where a packet comes from, or packets must come from. One word, since each short message is
 /// compared with it.

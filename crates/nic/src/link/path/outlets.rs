@@ -8,11 +8,13 @@ use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::wire::icrc;
 
-use super::{Carrier, Outlet};
+use super::Outlet;
+use crate::base::addressing::Addressing;
+use crate::base::carrier::Carrier;
 use crate::base::sync::lock;
 use crate::link::local::{Frame, Outgoing};
 use crate::link::wire::WireLink;
-use crate::link::{Addressing, Batch, Sent};
+use crate::link::{Batch, Sent};
 
 /// A descriptor in the device's poller.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ pub(crate) fn charge(packet: usize) -> u64 {
 }
 
 /// The link to a process of this host.
-pub(super) fn local() -> LinkTraits {
+pub(crate) fn local() -> LinkTraits {
     LinkTraits {
         lossless: true,
         max_in_flight: LOCAL_IN_FLIGHT,
@@ -48,7 +48,7 @@ pub(super) fn local() -> LinkTraits {
 /// | 4096 | 8192 | 8448 | 18 | 72 KiB |
 ///
 /// A quarter is left out: the kernel gives room back late, only when that much was read.
-pub(super) fn wire(mtu: Mtu, receive_buffer: u32) -> LinkTraits {
+pub(crate) fn wire(mtu: Mtu, receive_buffer: u32) -> LinkTraits {
     LinkTraits {
         lossless: false,
         max_in_flight: in_flight(mtu, receive_buffer, WIRE_MAX),
@@ -57,7 +57,7 @@ pub(super) fn wire(mtu: Mtu, receive_buffer: u32) -> LinkTraits {
 
 /// What all queue pairs that send to a process over the wire may have in flight together: it has
 /// one socket buffer for all of them.
-pub(super) fn wire_together(mtu: Mtu, receive_buffer: u32) -> u32 {
+pub(crate) fn wire_together(mtu: Mtu, receive_buffer: u32) -> u32 {
     in_flight(mtu, receive_buffer, TOGETHER_MAX)
 }
 

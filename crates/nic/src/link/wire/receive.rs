@@ -9,7 +9,8 @@ use ferroce_proto::auth;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::icrc::{Addresses, Encapsulation, Icrc, Ident, IdentHistory};
 
-use crate::link::{Addressing, InboundRun};
+use crate::base::addressing::Addressing;
+use crate::link::InboundRun;
 
 /// The longest datagram: 4096 bytes of payload and less than 128 of headers, pad and ICRC, and a
 /// tag.

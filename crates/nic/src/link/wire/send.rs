@@ -13,8 +13,9 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Icrc, Ident};
 
 use super::WireLink;
+use crate::base::addressing::Addressing;
 use crate::link::fault::Frame;
-use crate::link::{Addressing, Batch, Sent};
+use crate::link::{Batch, Sent};
 
 /// Runs per system call.
 const RUNS: usize = 16;

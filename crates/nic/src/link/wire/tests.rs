@@ -13,7 +13,8 @@ use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 
 use super::send::datagram;
 use super::*;
-use crate::link::{Addressing, Batch, Sent};
+use crate::base::addressing::Addressing;
+use crate::link::{Batch, Sent};
 
 /// Nothing here takes this long.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -29,6 +29,7 @@ use self::ring::{Pushed, Ring};
 use self::sign::Sign;
 pub(crate) use self::stamp::CORE_CLOCK_KHZ;
 pub use self::stamp::{Stamp, Stamps, raw_clock};
+use crate::base::waiter::Waiter;
 use crate::objects::device::{AsyncSubject, Limit, Permit};
 use crate::{Context, Error};
 
@@ -335,23 +336,6 @@ impl Cq {
             Pushed::Dead => false,
         }
     }
-    /// What it asked to be reminded of is due: an event that was delayed, or an overflow, which is
-    /// the end of all queue pairs that use it (IBTA, affiliated asynchronous errors).
-    pub(crate) fn on_due(&self, now: Time) {
-        self.change(|ring| {
-            // If not: another arming has started another period in the meantime, and that has its
-            // own entry.
-            if ring.on_period(now).is_ok() {
-                self.notify();
-            }
-        });
-        if self.to_fail.swap(false, Ordering::AcqRel) {
-            for qp in self.context.nic().qps().all() {
-                qp.on_overflow_of(self);
-            }
-        }
-    }
-
     /// The queue is about to be destroyed and nobody uses it: not even an event that moderation
     /// delays comes from here on.
     pub fn end_events(&self) {
@@ -414,6 +398,25 @@ impl Cq {
             ));
         }
         Ok(())
+    }
+}
+
+impl Waiter for Cq {
+    /// What it asked to be reminded of is due: an event that was delayed, or an overflow, which is
+    /// the end of all queue pairs that use it (IBTA, affiliated asynchronous errors).
+    fn on_turn(&self, now: Time) {
+        self.change(|ring| {
+            // If not: another arming has started another period in the meantime, and that has its
+            // own entry.
+            if ring.on_period(now).is_ok() {
+                self.notify();
+            }
+        });
+        if self.to_fail.swap(false, Ordering::AcqRel) {
+            for qp in self.context.nic().qps().all() {
+                qp.on_overflow_of(self);
+            }
+        }
     }
 }
 

@@ -126,6 +126,13 @@ impl Device {
             max_msg_sz: attr::MAX_MSG_SZ,
         }
     }
+    /// The index of one of its GIDs, for an address vector; of another GID, one that no GID has.
+    pub(crate) fn index_of(&self, gid: Gid) -> u8 {
+        let gids = self.gids();
+        let found = gids.iter().find(|entry| entry.gid == gid);
+        let index = found.and_then(|entry| u8::try_from(entry.index).ok());
+        index.unwrap_or(u8::MAX)
+    }
     /// The non-empty entries of the GID table, in order of index. On `RoCEv2` an entry keeps its
     /// index as long as its address is there; at the start IPv4-mapped ones come first. iWARP has
     /// one, the MAC.

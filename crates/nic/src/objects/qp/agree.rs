@@ -3,7 +3,7 @@
 use ferroce_proto::auth::End;
 use ferroce_proto::ids::Qpn;
 
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
 use crate::services::auth::Agreed;
 use crate::{Error, Qp};
 

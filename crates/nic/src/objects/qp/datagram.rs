@@ -17,7 +17,8 @@ use super::output::BATCH_BYTES;
 use super::seal::Admission;
 use crate::base::numbers::slot_of;
 use crate::link::Batch;
-use crate::link::path::{Path, Reach, choose_datagram};
+use crate::link::path::{Path, Reach};
+use crate::objects::choose::choose_datagram;
 
 /// How long a full link is waited for.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -99,7 +100,7 @@ impl Qp {
     /// The link that is waited for did not move in time.
     pub(super) fn end_wait(&self, locked: &mut Locked, now: Time) {
         if let Some((_, egress)) = locked.waits_until.take_if(|(until, _)| *until <= now) {
-            egress.leave(self.qpn);
+            egress.leave(self);
             locked.queued = false;
             self.transmit(locked, now);
         }

@@ -10,9 +10,10 @@ use ferroce_proto::verbs::QpType;
 use super::Qp;
 use super::locked::Locked;
 use super::transport::Transport;
+use crate::base::carrier::Carrier;
 use crate::base::counters::Way;
 use crate::base::refusal::Refusal;
-use crate::link::path::{Carrier, Path, PathReport};
+use crate::link::path::{Path, PathReport};
 use crate::services::direct::Moved;
 
 /// Bytes of an atomic.

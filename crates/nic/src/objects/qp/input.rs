@@ -14,6 +14,7 @@ use super::locked::Locked;
 use super::transport::Transport;
 use crate::Cq;
 use crate::base::counters::DropReason;
+use crate::base::waiter::Waiter;
 use crate::link::InboundRun;
 use crate::link::path::{Addresses, Admitted, Came, Origin, Path, Policy};
 use crate::objects::cq::DirectDelivery;
@@ -24,6 +25,19 @@ const PKEY: u16 = 0x7fff;
 /// long and more: a program that has more work in flight than it waits for must have the time to
 /// see that it is done.
 const LAST_LOOK: Duration = Duration::from_millis(30);
+
+impl Waiter for Qp {
+    /// Its turn to transmit: its link, or its place in the ready list, came up.
+    fn on_turn(&self, now: Time) {
+        let mut locked = self.lock();
+        locked.queued = false;
+        locked.holds_ack = false;
+        locked.waits_until = None;
+        locked.paused = None;
+        self.transmit(&mut locked, now);
+        self.keep_timer(&mut locked);
+    }
+}
 
 impl Qp {
     /// A packet of `len` bytes for this queue pair, ICRC checked. Answers wait for
@@ -169,7 +183,7 @@ impl Qp {
             || packet.bth.pkey & PKEY == PKEY && locked.transport.may_be_sent_now(packet);
         if came_over_it && counts {
             self.with_cx(locked, now, |locked, cx| locked.transport.migrate(cx));
-            locked.use_alternate(self.qpn);
+            locked.use_alternate(self);
             self.change_account(locked);
         }
     }
@@ -224,17 +238,6 @@ impl Qp {
             }
             return;
         }
-        self.transmit(&mut locked, now);
-        self.keep_timer(&mut locked);
-    }
-
-    /// Its turn to transmit: its link, or its place in the ready list, came up.
-    pub(crate) fn on_queued_turn(&self, now: Time) {
-        let mut locked = self.lock();
-        locked.queued = false;
-        locked.holds_ack = false;
-        locked.waits_until = None;
-        locked.paused = None;
         self.transmit(&mut locked, now);
         self.keep_timer(&mut locked);
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use ferroce_os::ring::LONGEST_IN_SLOT;
-use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::time::Time;
 
@@ -42,7 +41,7 @@ pub(super) struct Locked {
     pub(super) seen: Time,
     /// The entry in the table of timers.
     pub(super) timer: Option<Time>,
-    /// In the ready list, or waiting for its link: [`Qp::on_queued_turn`] will be called.
+    /// In the ready list, or waiting for its link: [`Qp::on_turn`] will be called.
     pub(super) queued: bool,
     /// In the ready list for an acknowledgement that waits for something to go with.
     pub(super) holds_ack: bool,
@@ -113,25 +112,25 @@ impl Locked {
     }
 
     /// Puts another path, or none, in the place of the one that it has.
-    pub(super) fn set_path(&mut self, qpn: Qpn, path: Option<(Path, LinkTraits)>) {
+    pub(super) fn set_path(&mut self, qp: &Qp, path: Option<(Path, LinkTraits)>) {
         if let Some(Path {
             reach: Reach::Link(egress),
             ..
         }) = &self.path
         {
             // A link that is full may stay so for long: the new path must not wait for it.
-            egress.leave(qpn);
+            egress.leave(qp);
             self.queued = false;
             if self.short_rings.close() {
-                egress.send_frame(&Qp::frame_of_end(self, qpn));
+                egress.send_frame(&Qp::frame_of_end(self, qp.qpn));
             }
         }
         if let Some((_, egress)) = self.waits_until.take() {
-            egress.leave(qpn);
+            egress.leave(qp);
             self.queued = false;
         }
         if let Some((_, paced)) = self.paused.take() {
-            paced.flow.leave(qpn);
+            paced.flow.leave(qp);
             self.queued = false;
         }
         (self.path, self.traits) = path.unzip();
@@ -140,11 +139,11 @@ impl Locked {
     }
 
     /// The alternate path is the path from here.
-    pub(super) fn use_alternate(&mut self, qpn: Qpn) {
+    pub(super) fn use_alternate(&mut self, qp: &Qp) {
         if let Some((path, traits)) = self.alternate.take() {
-            tracing::debug!(target: "ferroce::qp", qpn = qpn.get(), to = %path.addressing.dst.ip(), "migrated to the alternate path");
+            tracing::debug!(target: "ferroce::qp", qpn = qp.qpn.get(), to = %path.addressing.dst.ip(), "migrated to the alternate path");
             self.transport.set_link(traits);
-            self.set_path(qpn, Some((path, traits)));
+            self.set_path(qp, Some((path, traits)));
         }
     }
 

@@ -319,11 +319,6 @@ impl Qp {
         }
     }
 
-    /// Returns when no step is under way that was when this was called.
-    pub(crate) fn end_step(&self) {
-        drop(self.lock_fast());
-    }
-
     /// What its peer may hold for taken is taken when this returns, and another queue pair may
     /// promise something.
     pub(crate) fn end_early_completion(&self) {

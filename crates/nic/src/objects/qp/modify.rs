@@ -10,7 +10,8 @@ use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, QpAttr, QpState};
 
 use super::Qp;
 use crate::Error;
-use crate::link::path::{Destination, Path, choose, neighbour};
+use crate::link::path::{Path, neighbour};
+use crate::objects::choose::{Destination, choose};
 
 /// A path that was looked for, with its traits.
 pub(super) type Found = Option<(Path, LinkTraits)>;
@@ -63,7 +64,7 @@ impl Qp {
             }
             let after = locked.transport.state();
             if chosen.is_some() {
-                locked.set_path(self.qpn, chosen);
+                locked.set_path(self, chosen);
                 self.change_account(locked);
             }
             locked.follow_state(self.nic(), (attr, after), agreed);
@@ -79,7 +80,7 @@ impl Qp {
             }
             if after == QpState::Reset {
                 locked.alternate = None;
-                locked.set_path(self.qpn, None);
+                locked.set_path(self, None);
                 self.change_account(locked);
                 self.queues.forget(self.qpn);
             }

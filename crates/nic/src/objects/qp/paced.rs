@@ -9,7 +9,7 @@ use ferroce_proto::verbs::QpType;
 
 use super::Qp;
 use super::locked::Locked;
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
 use crate::link::path::Egress;
 use crate::services::pacing::{Flow, Pacer};
 
@@ -79,7 +79,7 @@ impl Qp {
         let Some((_, paced)) = locked.paused.take_if(|(until, _)| *until <= now) else {
             return;
         };
-        paced.flow.leave(self.qpn);
+        paced.flow.leave(self);
         locked.queued = false;
         if paced.flow.wants_again(now) {
             self.ask(&paced, now);

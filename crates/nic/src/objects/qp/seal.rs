@@ -15,10 +15,11 @@ use super::locked::Locked;
 use super::modify::{Found, Stations};
 use super::transport::Transport;
 use crate::Error;
+use crate::base::addressing::Addressing;
 use crate::base::counters::DropReason;
 use crate::base::denials::{Asker, Denial};
+use crate::link::InboundRun;
 use crate::link::path::{Path, Reach};
-use crate::link::{Addressing, InboundRun};
 use crate::services::auth::{Agreed, draw};
 use crate::services::auth::{Auth, addresses};
 

@@ -289,7 +289,7 @@ impl Qp {
                 self.drive_stream(locked, now);
             }
             if locked.transport.take_migrated() {
-                locked.use_alternate(self.qpn);
+                locked.use_alternate(self);
                 self.change_account(locked);
             }
             self.transmit(locked, now);
@@ -320,7 +320,7 @@ impl Qp {
         self.nic().release_early_completion(self.qpn);
         self.say_end(&mut locked);
         let parting = self.drop_stream(&mut locked);
-        locked.set_path(self.qpn, None);
+        locked.set_path(self, None);
         self.change_account(&mut locked);
         drop(locked);
         if let Some((stream, until)) = parting {

@@ -19,7 +19,7 @@ use super::locked::Locked;
 use super::transport::Transport;
 use super::within_host::ChunkWriter;
 use crate::Error;
-use crate::link::path::Carrier;
+use crate::base::carrier::Carrier;
 use crate::link::stream::{Came, Connection, Obstacle, Stream, Way};
 
 /// Reads of one turn: others are to have theirs.
@@ -138,7 +138,7 @@ impl Qp {
         self.with_iwarp(locked, now, |iwarp, cx| iwarp.on_closed(cx, was_reset));
         self.tell_stream_events(locked);
         locked.stream = None;
-        locked.set_path(self.qpn, None);
+        locked.set_path(self, None);
     }
 
     /// Sends what there is, tells what has happened, and closes what has ended.
@@ -295,7 +295,7 @@ impl Qp {
         if let Some(stream) = locked.stream.take() {
             stream.reset();
         }
-        locked.set_path(self.qpn, None);
+        locked.set_path(self, None);
     }
 
     /// The queue pair is destroyed: what TCP has is sent, and nothing else. Returns a connection

@@ -26,11 +26,12 @@ use super::Qp;
 use super::input::fail_soon;
 use super::locked::Locked;
 use super::stream::iwarp_of;
+use crate::base::addressing::Addressing;
 use crate::base::counters::DropReason;
 use crate::base::numbers::slot_of;
-use crate::link::Addressing;
-use crate::link::path::{Egress, Origin, Path, Reach, to_process};
+use crate::link::path::{Egress, Origin, Path, Reach};
 use crate::link::stream::{Obstacle, Way};
+use crate::objects::choose::to_process;
 
 /// Bytes of one batch, before its last chunk.
 const BATCH_BYTES: usize = 56 << 10;
@@ -51,7 +52,7 @@ impl Qp {
             return self.go_over_tcp(locked);
         };
         let path = to_process(egress, ticket.qpn, addressing(ends));
-        locked.set_path(self.qpn, Some(path));
+        locked.set_path(self, Some(path));
         if let Some(stream) = &mut locked.stream {
             stream.set_way(Way::Asked);
         }
@@ -61,7 +62,7 @@ impl Qp {
 
     /// The process that was asked knows no such ticket, or is gone.
     fn go_over_tcp(&self, locked: &mut Locked) {
-        locked.set_path(self.qpn, None);
+        locked.set_path(self, None);
         if let Some(stream) = &mut locked.stream {
             stream.set_way(Way::Tcp);
         }
@@ -139,7 +140,7 @@ impl Qp {
         if path.0.origin != origin {
             return Err(DropReason::Origin);
         }
-        locked.set_path(self.qpn, Some(path));
+        locked.set_path(self, Some(path));
         self.go_within_host(locked);
         self.say(locked, Chunk::Bytes(&[]));
         Ok(())

@@ -9,22 +9,15 @@ use ferroce_os::filemark::FileMark;
 use ferroce_os::random;
 use ferroce_proto::ids::{Qpn, Srqn};
 
+use super::XrcdFlags;
 use super::borrow::Borrowing;
 use super::lend::Lender;
 use super::opened::Opening;
-use super::{Inode, XrcdFlags};
+use crate::base::inode::DomainKey;
 use crate::base::numbers::Numbers;
 use crate::base::sync::{lock, read, write};
 use crate::objects::device::{MAX_QP, network_namespace};
 use crate::{Error, Qp, Srq};
-
-/// Which domain a file stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct DomainKey {
-    /// The interface of the device, the same in all processes of a network namespace.
-    pub(crate) ifindex: u32,
-    pub(crate) inode: Inode,
-}
 
 /// A domain. It ends with the last handle on it.
 #[derive(Default)]

@@ -9,9 +9,9 @@ use ferroce_proto::ids::{Qpn, Srqn};
 use ferroce_proto::rc::total;
 use ferroce_proto::verbs::{RecvWr, Wc, WcStatus};
 
-use super::DomainKey;
 use crate::Nic;
 use crate::Srq;
+use crate::base::inode::DomainKey;
 use crate::base::numbers::slot_of;
 use crate::base::sync::lock;
 use crate::link::local::{Frame, LendAnswer, Lending};

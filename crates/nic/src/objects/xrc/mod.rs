@@ -17,22 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use self::domain::Domain;
-pub(crate) use self::domain::DomainKey;
 pub(crate) use self::domain::Domains;
 pub(crate) use self::lend::Borrower;
 pub(crate) use self::opened::Opened;
 use crate::Nic;
+use crate::base::inode::{DomainKey, Inode};
 use crate::link::local::{Lending, Sharing};
 use crate::{Context, Error, Pd, Protocol};
-
-/// A file, by device and inode number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Inode {
-    /// `st_dev`
-    pub dev: u64,
-    /// `st_ino`
-    pub ino: u64,
-}
 
 /// How a domain is opened (`oflags`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -169,7 +169,8 @@ impl Opened {
 
     /// `ibv_modify_qp`.
     pub(crate) fn modify(&self, qp: &Qp, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
-        let attributes = encode_attributes(attr, qp.pd().context().device());
+        let device = qp.pd().context().device();
+        let attributes = encode_attributes(attr, |index| device.gid(index.into()));
         self.ask(qp, Asked::Modify(mask, &attributes))
     }
 
@@ -200,7 +201,8 @@ impl Opened {
         let nic = qp.nic();
         let request = self.put(nic, asked)?;
         let attributes = nic.domains().opening.answer(request)?;
-        let attr = decode_attributes(&attributes, qp.pd().context().device());
+        let device = qp.pd().context().device();
+        let attr = decode_attributes(&attributes, |gid| device.index_of(gid));
         *lock(&self.last) = attr.ok_or_else(gone)?;
         Ok(())
     }

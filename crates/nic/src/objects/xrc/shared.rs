@@ -36,7 +36,9 @@ impl Nic {
         match self.carry_out((slot, &egress), (qpn, handle), asked) {
             Ok((target, attr)) => answer(Sharing::Done {
                 request,
-                attributes: &encode_attributes(&attr, target.pd().context().device()),
+                attributes: &encode_attributes(&attr, |index| {
+                    target.pd().context().device().gid(index.into())
+                }),
             }),
             Err(Error { errno, reason }) => answer(Sharing::Refused {
                 request,
@@ -68,7 +70,8 @@ impl Nic {
             .ok_or_else(|| no_target(qpn))?;
         match asked {
             Asked::Modify(mask, attributes) => {
-                let attr = decode_attributes(attributes, target.pd().context().device());
+                let device = target.pd().context().device();
+                let attr = decode_attributes(attributes, |gid| device.index_of(gid));
                 let attr = attr.ok_or_else(|| Error::invalid("attributes that make no sense"))?;
                 target.apply(&attr, mask, Stations::Looked)?;
             }

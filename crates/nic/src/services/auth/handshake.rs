@@ -9,8 +9,8 @@ use ferroce_proto::auth::{End, Nonce};
 use ferroce_proto::time::Time;
 
 use super::{Auth, addresses};
+use crate::base::addressing::Addressing;
 use crate::base::sync::lock;
-use crate::link::Addressing;
 
 /// Time between two rounds of a thread that waits, where no device thread makes them.
 const ROUND: Duration = Duration::from_millis(2);

@@ -20,8 +20,8 @@ use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Drain, Packet};
 
 use crate::Error;
+use crate::base::addressing::Addressing;
 use crate::base::sync::lock;
-use crate::link::{Addressing, Inbound};
 
 pub(crate) use handshake::{Agreed, draw};
 
@@ -80,11 +80,11 @@ impl Auth {
         key.seal_counted(counter, &addresses, (packet, 0));
     }
 
-    /// The packet of another device, if its tag is right.
-    pub(crate) fn open<'a>(&self, inbound: &Inbound<'a>) -> Option<Inbound<'a>> {
-        let addresses = addresses(&inbound.addressing);
-        let opened = self.secret.host().open_counted(&addresses, inbound.packet);
-        opened.map(|(packet, _)| Inbound { packet, ..*inbound })
+    /// The packet of another device without its tag, if that is right.
+    pub(crate) fn open<'a>(&self, addressing: &Addressing, packet: &'a [u8]) -> Option<&'a [u8]> {
+        let addresses = addresses(addressing);
+        let opened = self.secret.host().open_counted(&addresses, packet);
+        opened.map(|(packet, _)| packet)
     }
 }
 

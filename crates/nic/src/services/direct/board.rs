@@ -15,9 +15,9 @@ use super::layout::{self, Named, Serves};
 use super::part::SharedPart;
 use super::shares::{Share, Shares};
 use crate::Error;
+use crate::base::addressing::Addressing;
 use crate::base::refusal::Refusal;
 use crate::base::sync::{read, write};
-use crate::link::Addressing;
 
 /// The board of this process.
 #[derive(Debug)]

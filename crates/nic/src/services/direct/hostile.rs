@@ -17,7 +17,7 @@ use super::layout::{self, Named, Serves};
 use super::part::SharedPart;
 use super::peer::{Peer, Request};
 use super::place::PeerBytes;
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
 
 /// Bytes of a step of the input: what is done, a small number, a place, a value.
 const STEP: usize = 12;

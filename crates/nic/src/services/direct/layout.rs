@@ -20,7 +20,7 @@ use ferroce_proto::ids::{Key, PdId, Psn, Qpn};
 use ferroce_proto::mr::{Access, Region};
 use ferroce_proto::rc::Grant;
 
-use crate::link::Addressing;
+use crate::base::addressing::Addressing;
 
 /// The content of the first word: changes with the layout.
 pub(super) const FORMAT: u64 = u64::from_le_bytes(*b"FRCdir07");

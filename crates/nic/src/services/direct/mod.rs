@@ -63,9 +63,9 @@ pub(crate) use self::withdraw::Withdrawn;
 pub(crate) use self::work::Moved;
 
 use self::peer::Peer;
+use crate::base::addressing::Addressing;
+use crate::base::numbers::LinkId;
 use crate::base::sync::{read, write};
-use crate::link::Addressing;
-use crate::link::local::LinkId;
 
 /// All boards that this process knows, its own included.
 #[derive(Debug)]

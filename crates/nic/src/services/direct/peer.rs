@@ -18,8 +18,8 @@ use super::layout::{self, Named, Published, Serves};
 use super::mapped::{Mapped, Mappings};
 use super::part::SharedPart;
 use super::place::PeerBytes;
+use crate::base::addressing::Addressing;
 use crate::base::refusal::Refusal;
-use crate::link::Addressing;
 
 /// How old the last sign of life may be. Copies prove by themselves whose memory they are of;
 /// memory that is mapped outlives its process.

@@ -15,9 +15,9 @@ use super::layout::Named;
 use super::mapped::Mapped;
 use super::peer::{Peer, Request};
 use super::place::PeerBytes;
+use crate::base::addressing::Addressing;
 use crate::base::numbers::slot_of;
 use crate::base::refusal::Refusal;
-use crate::link::Addressing;
 
 /// Most bytes of one copy: meanwhile nobody can change the rights table of this process or take
 /// back those of the other one.

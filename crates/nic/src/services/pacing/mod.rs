@@ -17,9 +17,9 @@ use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::Drain;
 
-use crate::Qp;
 use crate::base::numbers::slot_of;
 use crate::base::sync::{lock, read, write};
+use crate::base::waiter::{self, Waiter};
 
 pub(crate) use askers::Askers;
 use flow::{FlowState, Quota};
@@ -37,7 +37,7 @@ pub(crate) struct Flow {
 struct Inner {
     state: FlowState,
     /// Who wants to send when the window opens.
-    waiting: Vec<Arc<Qp>>,
+    waiting: Vec<Arc<dyn Waiter>>,
 }
 
 impl Flow {
@@ -53,7 +53,11 @@ impl Flow {
 
     /// How much may be sent now, as the receiver's kernel counts; or until when to wait: `qp` has
     /// its turn when an answer comes.
-    pub(crate) fn quota(&self, now: Time, qp: impl FnOnce() -> Arc<Qp>) -> Result<u64, Time> {
+    pub(crate) fn quota(
+        &self,
+        now: Time,
+        qp: impl FnOnce() -> Arc<dyn Waiter>,
+    ) -> Result<u64, Time> {
         let mut inner = lock(&self.inner);
         match inner.state.quota(now) {
             Quota::Room(room) => Ok(room),
@@ -75,8 +79,8 @@ impl Flow {
     }
 
     /// Ends the wait of a queue pair.
-    pub(crate) fn leave(&self, qpn: Qpn) {
-        lock(&self.inner).waiting.retain(|qp| qp.qpn() != qpn);
+    pub(crate) fn leave(&self, one: &dyn Waiter) {
+        waiter::remove(&mut lock(&self.inner).waiting, one);
     }
 
     fn is_idle(&self) -> bool {
@@ -118,7 +122,7 @@ impl Pacer {
     }
 
     /// An answer of `src`. Returns who waited for it.
-    pub(crate) fn on_answer(&self, src: Gid, answer: &Drain) -> Vec<Arc<Qp>> {
+    pub(crate) fn on_answer(&self, src: Gid, answer: &Drain) -> Vec<Arc<dyn Waiter>> {
         let flow = read(&self.flows).get(&(src, slot_of(answer.from))).cloned();
         let (Some(flow), Some(room)) = (flow, answer.room) else {
             return Vec::new();

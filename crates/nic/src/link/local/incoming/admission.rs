@@ -10,8 +10,9 @@ use ferroce_os::eventfd::EventFd;
 use ferroce_os::unix::{SeqSocket, Waiting};
 use ferroce_proto::time::Time;
 
-use super::{Incoming, LinkId, Received};
+use super::{Incoming, Received};
 use crate::base::denials::{Asker, Denial};
+use crate::base::numbers::LinkId;
 use crate::link::local::accepted::{Broken, Link};
 use crate::link::local::quota::Admission;
 

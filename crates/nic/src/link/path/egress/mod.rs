@@ -13,11 +13,12 @@ use ferroce_os::clock;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
-use crate::Qp;
+use crate::base::addressing::Addressing;
+use crate::base::carrier::Carrier;
 use crate::base::sync::lock;
+use crate::base::waiter::{self, Waiter};
 use crate::link::local::{Frame, Outgoing};
-use crate::link::path::Carrier;
-use crate::link::{Addressing, Batch, Sent};
+use crate::link::{Batch, Sent};
 
 /// Batches that are kept for reuse.
 const SPARE: usize = 4;
@@ -88,7 +89,7 @@ struct Inner {
     /// Packets that it did not take, in order.
     left: VecDeque<(Qpn, Batch)>,
     /// Queue pairs that want to transmit once it is not blocked.
-    waiting: Vec<Arc<Qp>>,
+    waiting: Vec<Arc<dyn Waiter>>,
     spare: Vec<Batch>,
 }
 
@@ -153,7 +154,10 @@ impl Egress {
 
     /// An empty batch; none if the link is blocked: then `qp` is noted as waiting, and will have
     /// its turn when the link is free.
-    pub(crate) fn batch_unless_blocked(&self, qp: impl FnOnce() -> Arc<Qp>) -> Option<Batch> {
+    pub(crate) fn batch_unless_blocked(
+        &self,
+        qp: impl FnOnce() -> Arc<dyn Waiter>,
+    ) -> Option<Batch> {
         let mut inner = lock(&self.inner);
         if self.is_blocked() {
             inner.waiting.push(qp());
@@ -188,7 +192,7 @@ impl Egress {
 
     /// If the link is blocked, notes `qp` as waiting and returns true. It will have its turn when
     /// the link is free.
-    pub(crate) fn wait_if_blocked(&self, qp: impl FnOnce() -> Arc<Qp>) -> bool {
+    pub(crate) fn wait_if_blocked(&self, qp: impl FnOnce() -> Arc<dyn Waiter>) -> bool {
         let mut inner = lock(&self.inner);
         let blocked = self.is_blocked();
         if blocked {
@@ -198,8 +202,8 @@ impl Egress {
     }
 
     /// Ends the wait of a queue pair that goes another way now, or nowhere.
-    pub(crate) fn leave(&self, qpn: Qpn) {
-        lock(&self.inner).waiting.retain(|qp| qp.qpn() != qpn);
+    pub(crate) fn leave(&self, one: &dyn Waiter) {
+        waiter::remove(&mut lock(&self.inner).waiting, one);
     }
 
     /// Sends one packet of a few bytes on a route, if it can go now without more ado: then returns
@@ -269,7 +273,7 @@ impl Egress {
 
     /// The link has room again: sends what was left. Returns the queue pairs that waited, once all
     /// went out.
-    pub(crate) fn on_writable(&self) -> Vec<Arc<Qp>> {
+    pub(crate) fn on_writable(&self) -> Vec<Arc<dyn Waiter>> {
         let mut inner = lock(&self.inner);
         if !self.is_blocked() {
             return Vec::new();
@@ -303,7 +307,7 @@ impl Egress {
 
     /// The process at the other end is gone, and what it said before was read. Returns the queue
     /// pairs that waited.
-    pub(crate) fn kill(&self) -> Vec<Arc<Qp>> {
+    pub(crate) fn kill(&self) -> Vec<Arc<dyn Waiter>> {
         let mut inner = lock(&self.inner);
         self.dead.store(true, Ordering::Release);
         self.ended.store(true, Ordering::Release);

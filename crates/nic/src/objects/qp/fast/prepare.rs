@@ -6,7 +6,7 @@ use ferroce_proto::verbs::{PlainSend, SendWr};
 use ferroce_proto::wire::Bth;
 
 use super::early_completion::Receives;
-use crate::link::path::Carrier;
+use crate::base::carrier::Carrier;
 use crate::objects::qp::Qp;
 use crate::objects::qp::fast::rights_cache::Remembering;
 use crate::objects::qp::locked::Locked;

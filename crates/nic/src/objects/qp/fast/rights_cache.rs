@@ -5,6 +5,7 @@ use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::{Access, Memo, Opens, RightsError, Span};
 
 use crate::Qp;
+use crate::services::rights::Remembers;
 
 /// What a queue pair remembers. Its lock guards it.
 #[derive(Debug, Default)]
@@ -70,6 +71,12 @@ impl Opens for Remembering<'_> {
             Some((_, memo)) => memo.open(pd, range, need),
             None => Err(RightsError::UnknownKey(key)),
         }
+    }
+}
+
+impl Remembers for Qp {
+    fn end_step(&self) {
+        drop(self.lock_fast());
     }
 }
 

@@ -11,9 +11,10 @@ use ferroce_proto::wire::Bth;
 
 use super::send::{Sending, Stage};
 use super::{End, Eye, Watch};
+use crate::base::carrier::Carrier;
 use crate::base::numbers::slot_of;
 use crate::link::local::{LateWake, Outgoing, ShortRingEvent, ShortRingNotice};
-use crate::link::path::{Carrier, Path, Reach};
+use crate::link::path::{Path, Reach};
 use crate::objects::qp::Qp;
 use crate::objects::qp::fast::rights_cache::Remembering;
 use crate::objects::qp::locked::Locked;

@@ -10,9 +10,10 @@ use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Bth, Opcode};
 
 use super::take::acknowledge;
+use crate::base::carrier::Carrier;
 use crate::engine::Eye;
 use crate::link::local::{LateWake, Outgoing};
-use crate::link::path::{Carrier, Reach};
+use crate::link::path::Reach;
 use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::Qp;
 use crate::objects::qp::locked::Locked;

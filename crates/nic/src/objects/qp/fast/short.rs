@@ -4,7 +4,8 @@
 
 use ferroce_proto::rc::Cx;
 
-use crate::link::path::{Carrier, Path, Reach};
+use crate::base::carrier::Carrier;
+use crate::link::path::{Path, Reach};
 use crate::objects::qp::Qp;
 use crate::objects::qp::input::fail_soon;
 use crate::objects::qp::locked::Locked;

@@ -2,49 +2,20 @@
 
 use std::sync::Arc;
 
-use ferroce_os::environment::variable;
 use ferroce_proto::auth;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::verbs::{AddressHandleAttr, Mtu};
 
-use super::{Egress, Origin, Path, Reach, traits};
+use crate::base::addressing::Addressing;
 use crate::base::numbers::slot_of;
-use crate::link::Addressing;
 use crate::link::local::ConnectError;
+use crate::link::path::{Egress, Origin, Path, Policy, Reach, traits};
 use crate::objects::device::active_mtu;
 use crate::{Device, Error, Nic};
 
 /// The bits of a flow label.
 const FLOW_LABEL: u32 = 0x000f_ffff;
-
-/// Which links may be used (`FERROCE_PATH`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) enum Policy {
-    /// Local links to addresses of this host, the wire to all others.
-    #[default]
-    Auto,
-    /// The wire, to addresses of this host too: for tests.
-    Wire,
-    /// Local links only.
-    Local,
-}
-
-impl Policy {
-    /// From the environment. An unknown word is as none, with a warning.
-    pub(crate) fn from_env() -> Self {
-        let policy = variable("FERROCE_PATH").unwrap_or_default();
-        match &*policy.to_string_lossy() {
-            "" | "auto" => Self::Auto,
-            "wire" => Self::Wire,
-            "local" => Self::Local,
-            other => {
-                tracing::warn!(target: "ferroce::path", "FERROCE_PATH={other} is not auto, wire or local: auto it is");
-                Self::Auto
-            }
-        }
-    }
-}
 
 /// Where a queue pair wants to get.
 #[derive(Clone, Copy, Debug)]
