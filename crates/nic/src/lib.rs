@@ -5,12 +5,12 @@
 //! the connection manager's service.
 //!
 //! ```text
-//! cm, survey    connection manager: identifiers, ports, MAD routing; which paths there are
-//!  └─ engine    table QPN → Qp, progress(now), device thread, start and end
-//!      └─ objects    Qp, Cq, Mr, Pd, Context ..., each behind its own lock
+//! engine        progress(now), device thread, start and end; where programs come in
+//!  └─ cm, survey    connection manager: identifiers, ports, MAD routing; which paths there are
+//!      └─ objects    Qp, Cq, Mr ..., each behind its own lock; `Services`, which all share
 //!          └─ link    UDP 4791; Unix sockets and rings; which of them a queue pair uses
 //!              └─ services    rights, timers, pacing, budgets, boards, keys, sleep
-//!                  └─ base    locks, numbers, events on a descriptor, counters
+//!                  └─ base    locks, numbers, addresses, events on a descriptor, counters
 //! ```
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,6 @@ pub mod fuzzing {
     pub use crate::services::direct::fuzz_board as board;
 }
 
-pub use crate::services::direct::SharedRange;
 pub use base::carrier::Carrier;
 pub use base::counters::{Counters, DirectCounter, DropReason, Way};
 pub use base::denials::{Asker, Denial, all_denials};
@@ -47,7 +46,7 @@ pub use objects::device::{
     AsyncSubject, Context, Device, DeviceAttr, GidEntry, Hardware, LinkRate, PciAddress, PortAttr,
     Protocol,
 };
-pub use objects::mr::{DeviceMemory, Mr, Pd, Window};
+pub use objects::mr::{DeviceMemory, Mr, Pd, SharedRange, Window};
 pub use objects::qp::{Qp, QpInit};
 pub use objects::srq::{Srq, SrqAttr};
 pub use objects::xrc::{Xrcd, XrcdFlags};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Id;
 use super::types::{Event, EventParam};
+use crate::Error;
 use crate::base::events::{EventQueue, Owned};
-use crate::{Error, Nic};
 
 /// An event channel.
 #[derive(Debug)]
@@ -60,21 +60,8 @@ impl Drop for BacklogPlace {
 }
 
 impl EventChannel {
-    /// Makes a channel.
-    ///
-    /// # Errors
-    /// ENODEV without a device; out of descriptors.
-    pub fn new() -> Result<Arc<Self>, Error> {
-        if Nic::get()?.devices().is_empty() {
-            return Err(Error::new(
-                libc::ENODEV,
-                "no network interface is up and has an address",
-            ));
-        }
-        Self::without_device()
-    }
     /// A channel, with or without devices.
-    pub(super) fn without_device() -> Result<Arc<Self>, Error> {
+    pub(crate) fn without_device() -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             events: EventQueue::new()?,
         }))

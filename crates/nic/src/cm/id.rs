@@ -12,7 +12,7 @@ use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, QpType};
 use super::service::CmService;
 use super::state::IdState;
 use super::{ConnParam, EventChannel, EventKind, EventParam, IdOption, PortSpace, Route};
-use crate::{Device, Error, Nic};
+use crate::{Device, Error};
 
 /// A communication identifier: the conversation behind a `struct rdma_cm_id`.
 ///
@@ -40,17 +40,6 @@ impl Drop for Id {
 }
 
 impl Id {
-    /// Makes an identifier that reports to `channel`.
-    ///
-    /// # Errors
-    /// The device cannot start.
-    pub fn create(
-        channel: &Arc<EventChannel>,
-        ps: PortSpace,
-        qp_type: QpType,
-    ) -> Result<Arc<Self>, Error> {
-        Nic::get()?.cm().create_id(channel, ps, qp_type)
-    }
     /// An identifier whose state the service has yet to note under `key`.
     pub(super) fn assemble(service: &CmService, key: u64, ps: PortSpace) -> Arc<Self> {
         Arc::new(Self {

@@ -3,7 +3,7 @@
 //! | source address | taken from |
 //! |---|---|
 //! | of this host | the process whose slot the sender's communication id carries |
-//! | of another host | processes that may have received it there (`Nic::takes_wire_from`) |
+//! | of another host | processes that may have received it there (`Services::takes_wire_from`) |
 //!
 //! A process of another user speaks for itself only, so it cannot make a listener believe that
 //! another host asks, nor end the connections of a third process. QP1 takes packets from the wire,

@@ -11,8 +11,6 @@ use ferroce_proto::iwarp::Chunk;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
 
-use super::groups::GroupAt;
-use super::short_rings::ShortRingOffer;
 use crate::Nic;
 use crate::Qp;
 use crate::base::counters::DropReason;
@@ -26,6 +24,8 @@ use crate::link::local::{
 use crate::link::path::{Came, Origin};
 use crate::link::wire::private_ports::{Flow, Strays};
 use crate::link::{Inbound, InboundRun};
+use crate::objects::groups::GroupAt;
+use crate::objects::qp::ShortRingOffer;
 use crate::objects::qp::Taken;
 use crate::services::auth::{Auth, is_of_device};
 
@@ -148,13 +148,13 @@ impl Dispatch {
                 by,
                 inbound,
             } => {
-                if !nic.takes_wire_from(by, inbound.addressing.dst) {
+                if !nic.services.takes_wire_from(by, inbound.addressing.dst) {
                     self.unwanted += 1;
                     nic.counters()
                         .count_denied(by.relation.into(), Denial::Origin);
                     return;
                 }
-                if !nic.admits_host(inbound.addressing.src.ip()) {
+                if !nic.services.admits_host(inbound.addressing.src.ip()) {
                     self.unwanted += 1;
                     return nic.deny_host();
                 }
@@ -183,7 +183,7 @@ impl Dispatch {
                 pid,
                 link,
                 board,
-            } => nic.boards().acquaint(from_slot, pid, link, board),
+            } => nic.services.boards.acquaint(from_slot, pid, link, board),
             LocalFrame::ShortRing {
                 origin,
                 area,
@@ -193,14 +193,18 @@ impl Dispatch {
                 self.returned = (self.returned + RETURNED).min(MOST_RETURNED);
             }
             LocalFrame::Question(link) => self.questions.push(link),
-            LocalFrame::Lending { from_slot, lending } => nic.on_lending(from_slot, &lending),
-            LocalFrame::Sharing { from_slot, sharing } => nic.on_sharing(from_slot, &sharing),
+            LocalFrame::Lending { from_slot, lending } => {
+                nic.services.on_lending(from_slot, &lending)
+            }
+            LocalFrame::Sharing { from_slot, sharing } => {
+                nic.services.on_sharing(from_slot, &sharing)
+            }
             LocalFrame::Unshared { from_slot, number } => {
-                nic.boards().on_unshared(from_slot, number);
+                nic.services.boards.on_unshared(from_slot, number);
             }
             LocalFrame::Dropped { qpn, by } => {
                 self.unwanted += 1;
-                if let Some(qp) = nic.qps().find(qpn) {
+                if let Some(qp) = nic.services.qps.find(qpn) {
                     qp.on_dropped(by, now);
                 }
             }
@@ -227,7 +231,7 @@ impl Dispatch {
                     });
                 self.offers.extend(offer);
             }
-            ShortRingEvent::Run(at) => match nic.qps().find(notice.to) {
+            ShortRingEvent::Run(at) => match nic.services.qps.find(notice.to) {
                 Some(qp) => qp.on_run_of_short_ring(origin, (notice.short_ring, at), now),
                 // Nobody would look at what is put in.
                 None => self.send_notice(nic, origin, notice.to),
@@ -237,7 +241,7 @@ impl Dispatch {
 
     /// Packets that came over the wire together. A stream's are given to its queue pair together.
     pub(super) fn on_inbound_run(&mut self, nic: &Nic, run: &InboundRun<'_>, now: Time) {
-        if !nic.admits_host(run.addressing.src.ip()) {
+        if !nic.services.admits_host(run.addressing.src.ip()) {
             for inbound in run.singly() {
                 self.on_unlisted(nic, &inbound, now);
             }
@@ -258,7 +262,8 @@ impl Dispatch {
     /// and the connection manager looks for itself.
     fn on_unlisted(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
         let dest = dest_qp(inbound.packet).filter(|dest| {
-            let is_elsewhere = *dest != Qpn::MULTICAST && slot_of(*dest) != nic.numbers().slot();
+            let is_elsewhere =
+                *dest != Qpn::MULTICAST && slot_of(*dest) != nic.services.numbers.slot();
             *dest == Qpn::GSI || is_elsewhere
         });
         if dest.is_none() || Drain::is_one(inbound.packet) {
@@ -273,7 +278,7 @@ impl Dispatch {
         let Some(dest) = run.packets.first().and_then(|packet| dest_qp(packet)) else {
             return false;
         };
-        let is_own = slot_of(dest) == nic.numbers().slot()
+        let is_own = slot_of(dest) == nic.services.numbers.slot()
             && dest != Qpn::GSI
             && dest != Qpn::MULTICAST
             && !run.addressing.dst.is_multicast()
@@ -299,18 +304,21 @@ impl Dispatch {
 
     /// A packet that came over the wire; it may be for any process of this host.
     fn on_inbound(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
-        if Drain::is_one(inbound.packet) && nic.answer_drain(inbound, now) {
+        if Drain::is_one(inbound.packet) && nic.services.answer_drain(inbound, now) {
             return;
         }
         let Some(dest) = dest_qp(inbound.packet) else {
             nic.counters().count_dropped(DropReason::Malformed);
             return;
         };
-        if dest == Qpn::GSI || dest == Qpn::MULTICAST || slot_of(dest) == nic.numbers().slot() {
+        if dest == Qpn::GSI
+            || dest == Qpn::MULTICAST
+            || slot_of(dest) == nic.services.numbers.slot()
+        {
             self.on_own(nic, inbound, now);
             return;
         }
-        let egress = nic.neighbours.reach_for_stray(slot_of(dest));
+        let egress = nic.services.neighbours.reach_for_stray(slot_of(dest));
         if matches!(egress, Err(ConnectError::NotNow { .. })) {
             nic.counters().count_denied(Asker::Host, Denial::NoLink);
         }
@@ -327,19 +335,21 @@ impl Dispatch {
     /// flow gets a socket. What comes from the shared port is no flow: it may be of several
     /// processes.
     fn on_stray(&mut self, nic: &Nic, inbound: &Inbound<'_>) {
-        let found = dest_qp(inbound.packet).is_some_and(|dest| nic.qps().find(dest).is_some());
+        let found =
+            dest_qp(inbound.packet).is_some_and(|dest| nic.services.qps.find(dest).is_some());
         if found
             && inbound.src_port != ROCE_UDP_PORT
             && !inbound.addressing.dst.is_multicast()
             && self.strays.count(Flow::of(inbound))
         {
-            nic.expect_flow(&inbound.addressing, inbound.src_port);
+            nic.services
+                .expect_flow(&inbound.addressing, inbound.src_port);
         }
     }
 
     /// A packet from the wire for this process.
     fn on_own(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
-        match nic.auth() {
+        match nic.services.auth() {
             Some(auth) => self.on_own_tagged(nic, auth, inbound, now),
             None => self.on_own_open(nic, inbound, now),
         }
@@ -348,7 +358,7 @@ impl Dispatch {
     /// As [`on_own`](Self::on_own), where a key is set.
     fn on_own_tagged(&mut self, nic: &Nic, auth: &Auth, inbound: &Inbound<'_>, now: Time) {
         if Message::is_one(inbound.packet) {
-            return nic.on_handshake(auth, inbound, now);
+            return nic.services.on_handshake(auth, inbound, now);
         }
         let dest = dest_qp(inbound.packet).unwrap_or_default();
         if is_of_device(inbound.packet) {
@@ -376,7 +386,7 @@ impl Dispatch {
     /// A packet from the wire for this process that needs no tag, or that had a right one.
     fn on_own_open(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
         if let Some(answer) = Drain::parse(inbound.packet).filter(|drain| drain.room.is_some()) {
-            nic.on_drain_answer(inbound.came(), &answer, now);
+            nic.services.on_drain_answer(inbound.came(), &answer, now);
             return;
         }
         self.src_port = inbound.src_port;
@@ -408,7 +418,7 @@ impl Dispatch {
         let found = if known.is_some() {
             None
         } else {
-            nic.qps().find(dest)
+            nic.services.qps.find(dest)
         };
         let qp = known.or(found.as_ref())?;
         let taken = qp.on_brief(came, (&brief, bytes.len()), now);
@@ -493,9 +503,9 @@ impl Dispatch {
             group: came.addressing.dst,
             ifindex: came.addressing.ifindex,
         };
-        let attached = nic.groups.attached(at);
+        let attached = nic.services.groups.attached(at);
         let sender = packet.ext.deth.map(|deth| deth.src_qp);
-        let local = nic.is_local(came.addressing.src.ip());
+        let local = nic.services.is_local(came.addressing.src.ip());
         for &qpn in attached.ok_or((Qpn::MULTICAST, DropReason::NoQp))?.iter() {
             let given = match self.find(nic, qpn) {
                 Some(qp) if sender.is_some_and(|sender| !qp.wants_from(local, sender)) => Ok(()),
@@ -512,7 +522,7 @@ impl Dispatch {
     /// The queue pair with a number, noted for a turn.
     fn find(&mut self, nic: &Nic, qpn: Qpn) -> Option<&Arc<Qp>> {
         if self.touched.last().is_none_or(|last| last.qpn() != qpn) {
-            self.touched.push(nic.qps().find(qpn)?);
+            self.touched.push(nic.services.qps.find(qpn)?);
         }
         self.touched.last()
     }
@@ -530,10 +540,10 @@ impl Dispatch {
             return;
         }
         *count = 0;
-        if let Some(egress) = nic.neighbours.reach_quickly(from_slot) {
+        if let Some(egress) = nic.services.neighbours.reach_quickly(from_slot) {
             egress.send_frame(&Frame::Dropped {
                 qpn: Qpn::SMI,
-                by: nic.numbers().qpn(0),
+                by: nic.services.numbers.qpn(0),
             });
         }
     }
@@ -541,11 +551,12 @@ impl Dispatch {
     /// Tells a process that a packet of its queue pair was dropped here.
     fn send_notice(&mut self, nic: &Nic, origin: Origin, by: Qpn) {
         let Some(qpn) = origin.qpn() else { return };
-        if slot_of(by) != nic.numbers().slot() || self.noticed.replace((qpn, by)) == Some((qpn, by))
+        if slot_of(by) != nic.services.numbers.slot()
+            || self.noticed.replace((qpn, by)) == Some((qpn, by))
         {
             return;
         }
-        if let Some(egress) = nic.neighbours.reach_quickly(origin.slot()) {
+        if let Some(egress) = nic.services.neighbours.reach_quickly(origin.slot()) {
             egress.send_frame(&Frame::Dropped { qpn, by });
         }
     }
@@ -560,17 +571,21 @@ fn dest_qp(packet: &[u8]) -> Option<Qpn> {
 impl Nic {
     /// Counts what comes from a host that `FERROCE_PEERS` leaves out.
     fn deny_host(&self) {
-        self.counters.count_denied(Asker::Host, Denial::Peers);
+        self.services
+            .counters
+            .count_denied(Asker::Host, Denial::Peers);
     }
 
     /// Counts a packet that is thrown away.
     fn drop_packet(&self, Came { origin, addressing }: Came<'_>, dest: Qpn, why: DropReason) {
-        let device = self.devices.with_address(addressing.dst.ip());
-        let counters = device.as_ref().map_or(&*self.counters, |d| d.counters());
+        let device = self.services.devices.with_address(addressing.dst.ip());
+        let counters = device
+            .as_ref()
+            .map_or(&*self.services.counters, |d| d.counters());
         counters.count_dropped(why);
         let asker = || match origin.slot() {
             0 => Asker::Host,
-            slot => self.neighbours.asker(slot),
+            slot => self.services.neighbours.asker(slot),
         };
         match why {
             DropReason::Origin => counters.count_denied(asker(), Denial::Origin),

@@ -15,7 +15,6 @@ use ferroce_proto::mad::Mad;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Bth, Deth, ExtHeaders, Opcode, Packet};
 
-use super::token::Token;
 use crate::base::addressing::Addressing;
 use crate::base::counters::DropReason;
 use crate::base::denials::{Asker, Denial};
@@ -25,6 +24,7 @@ use crate::link::Batch;
 use crate::link::local::{ConnectError, Frame, is_vouched};
 use crate::link::path::{Came, Egress, Origin, Policy};
 use crate::link::stream::Connection;
+use crate::link::token::Token;
 use crate::link::wire::private_ports::PRIVATE_PORTS;
 use crate::{Device, Error, Nic};
 
@@ -35,7 +35,7 @@ const PKEY_MEMBER: u16 = 0x8000;
 
 impl Host for Nic {
     fn slot(&self) -> u16 {
-        self.numbers.slot()
+        self.services.numbers.slot()
     }
 
     fn now(&self) -> Time {
@@ -43,20 +43,20 @@ impl Host for Nic {
     }
 
     fn devices(&self) -> Vec<Arc<Device>> {
-        self.devices.all()
+        self.services.devices.all()
     }
 
     fn is_local(&self, ip: IpAddr) -> bool {
-        Self::is_local(self, ip)
+        self.services.is_local(ip)
     }
 
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad) {
         let repeated = lock(&self.repeats).count(addressing.dst, mad);
         let found = match repeated.checked_sub(1) {
-            None => self.wire_to(addressing.dst),
-            Some(private_port) => {
-                self.wire_to_private_port(addressing.dst, private_port % PRIVATE_PORTS)
-            }
+            None => self.services.wire_to(addressing.dst),
+            Some(private_port) => self
+                .services
+                .wire_to_private_port(addressing.dst, private_port % PRIVATE_PORTS),
         };
         let egress = match found {
             Ok((egress, _)) => egress,
@@ -75,7 +75,7 @@ impl Host for Nic {
             ..egress.batch()
         };
         self.next_gsi_packet(mad).emit(&mut batch.bytes);
-        if let Some(auth) = self.auth() {
+        if let Some(auth) = self.services.auth() {
             auth.seal(&addressing, &mut batch.bytes);
         }
         batch.end_packet();
@@ -84,32 +84,34 @@ impl Host for Nic {
     }
 
     fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
-        let quickly = self.neighbours.reach_quickly(slot);
-        let egress = quickly.map_or_else(|| self.neighbours.reach(slot), Ok);
+        let quickly = self.services.neighbours.reach_quickly(slot);
+        let egress = quickly.map_or_else(|| self.services.neighbours.reach(slot), Ok);
         send_to(egress, &mad_frame(from, to, mad))
     }
 
     fn admits(&self, from: IpAddr, by: Option<Relation>) -> bool {
-        let user = by.is_none_or(|by| by.is_own_user() || !self.peers.are_own_user());
-        let admits = user && (Self::is_local(self, from) || self.admits_host(from));
+        let user = by.is_none_or(|by| by.is_own_user() || !self.services.peers.are_own_user());
+        let admits = user && (self.services.is_local(from) || self.services.admits_host(from));
         if !admits {
             let asker = by.map_or(Asker::Host, Asker::from);
-            self.counters.count_denied(asker, Denial::Peers);
+            self.services.counters.count_denied(asker, Denial::Peers);
         }
         admits
     }
 
     fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
-        let egress = self.neighbours.reach_for_stray(slot);
+        let egress = self.services.neighbours.reach_for_stray(slot);
         if matches!(egress, Err(ConnectError::NotNow { .. })) {
-            self.counters.count_denied(Asker::Host, Denial::NoLink);
+            self.services
+                .counters
+                .count_denied(Asker::Host, Denial::NoLink);
         }
         send_to(egress, &mad_frame(from, to, mad))
     }
 
     fn spread_mad(&self, from: Gid, to: Gid, mad: &Mad) {
-        for egress in self.neighbours.some(SPREAD) {
-            if egress.slot() != Some(self.numbers.slot()) {
+        for egress in self.services.neighbours.some(SPREAD) {
+            if egress.slot() != Some(self.services.numbers.slot()) {
                 egress.send_frame(&mad_frame(from, to, mad));
             }
         }
@@ -117,75 +119,83 @@ impl Host for Nic {
 
     fn watch(&self, fd: RawFd, token: u64) {
         let number = u32::try_from(token).expect("invariant: port space and port are 32 bits");
-        if let Err(e) = self.poller.add(fd, Token::Cm(number).raw(), Interest::READ) {
+        if let Err(e) = self
+            .services
+            .poller
+            .add(fd, Token::Cm(number).raw(), Interest::READ)
+        {
             tracing::warn!(target: "ferroce::cm", "cannot watch a port: {e}");
         }
     }
 
     fn unwatch(&self, fd: RawFd) {
-        if let Err(e) = self.poller.remove(fd) {
+        if let Err(e) = self.services.poller.remove(fd) {
             tracing::warn!(target: "ferroce::cm", "cannot stop watching a port: {e}");
         }
     }
 
     fn watch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()> {
-        self.poller.add(fd, Token::Setup(number).raw(), interest)
+        self.services
+            .poller
+            .add(fd, Token::Setup(number).raw(), interest)
     }
 
     fn rewatch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()> {
-        self.poller.modify(fd, Token::Setup(number).raw(), interest)
+        self.services
+            .poller
+            .modify(fd, Token::Setup(number).raw(), interest)
     }
 
     fn connect_stream(&self, qpn: Qpn, connection: Connection) -> Result<(), Error> {
-        let qp = self.qps().find(qpn).ok_or_else(|| {
+        let qp = self.services.qps.find(qpn).ok_or_else(|| {
             Error::invalid(format!("this process has no queue pair {:#x}", qpn.get()))
         })?;
         qp.connect_stream(connection)
     }
 
     fn end_stream(&self, qpn: Qpn) {
-        if let Some(qp) = self.qps().find(qpn) {
+        if let Some(qp) = self.services.qps.find(qpn) {
             qp.end_stream();
         }
     }
 
     fn admits_stream(&self, peer: IpAddr) -> Result<(), Error> {
         let refused = |why: &str| Err(Error::new(libc::EACCES, format!("{peer}: {why}")));
-        if self.peers.are_own_user() {
+        if self.services.peers.are_own_user() {
             return refused("FERROCE_PEERS=own-user, and over TCP nobody tells the user of a peer");
         }
-        if self.policy == Policy::Local && !Self::is_local(self, peer) {
+        if self.services.policy == Policy::Local && !self.services.is_local(peer) {
             return refused("FERROCE_PATH=local: connections to other hosts are switched off");
         }
-        if !(Self::is_local(self, peer) || self.admits_host(peer)) {
+        if !(self.services.is_local(peer) || self.services.admits_host(peer)) {
             return refused("FERROCE_PEERS leaves it out");
         }
         Ok(())
     }
 
     fn goes_within_host(&self, peer: IpAddr) -> bool {
-        self.policy != Policy::Wire && Self::is_local(self, peer)
+        self.services.policy != Policy::Wire && self.services.is_local(peer)
     }
 
     fn user_of(&self, sender: Credentials) -> LocalUser {
-        self.neighbours.identity().sender_user(sender)
+        self.services.neighbours.identity().sender_user(sender)
     }
 
     fn takes_wire_from(&self, by: LocalUser, to: Gid) -> bool {
-        Self::takes_wire_from(self, by, to)
+        self.services.takes_wire_from(by, to)
     }
 
     fn owns_slot(&self, sender: Credentials, slot: u16) -> bool {
-        let identity = self.neighbours.identity();
+        let identity = self.services.neighbours.identity();
         is_vouched(slot, sender, identity.relation_of_users(sender), identity)
     }
 
     fn count_denied(&self, asker: Asker, why: Denial) {
-        self.counters.count_denied(asker, why);
+        self.services.counters.count_denied(asker, why);
     }
 
     fn asker(&self, slot: u16) -> Asker {
-        self.neighbours.asker(slot)
+        self.services.neighbours.asker(slot)
     }
 
     fn leaves_out_owner(&self, name: &str) -> bool {
@@ -203,7 +213,7 @@ impl Host for Nic {
         }
         // Anybody could claim such a name. Where the kernel does not say whose it is, the CM's
         // timeout will end the request.
-        let identity = self.neighbours.identity();
+        let identity = self.services.neighbours.identity();
         let owner = |name| owner_of(name, SocketKind::Messages).ok().flatten();
         let user = |owner: Option<Credentials>| owner.and_then(|owner| identity.user(owner));
         let signer = owner(sign);
@@ -213,21 +223,23 @@ impl Host for Nic {
     }
 
     fn leaves_out_users(&self) -> bool {
-        self.peers.are_own_user()
+        self.services.peers.are_own_user()
     }
 
     fn leaves_out(&self, owner: Credentials) -> bool {
-        let relation = self.neighbours.identity().relation_of_users(owner);
+        let relation = self.services.neighbours.identity().relation_of_users(owner);
         let leaves_out = self.leaves_out_users() && !relation.is_own_user();
         if leaves_out {
-            self.counters.count_denied(relation.into(), Denial::Peers);
+            self.services
+                .counters
+                .count_denied(relation.into(), Denial::Peers);
         }
         leaves_out
     }
 
     fn reschedule(&self) {
         if let Some(at) = self.cm().deadline() {
-            self.sleeper.wake_for(at);
+            self.services.sleeper.wake_for(at);
         }
     }
 }
@@ -276,11 +288,11 @@ impl Nic {
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
         let addressing = came.addressing;
-        if came.origin != Origin::WIRE || self.is_local(addressing.src.ip()) {
+        if came.origin != Origin::WIRE || self.services.is_local(addressing.src.ip()) {
             return Err(DropReason::Origin);
         }
         // A broadcast comes to all processes of the host.
-        if !self.is_local(addressing.dst.ip()) {
+        if !self.services.is_local(addressing.dst.ip()) {
             return Err(DropReason::Address);
         }
         if packet.bth.opcode != Opcode::UD_SEND_ONLY {

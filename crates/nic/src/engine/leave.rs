@@ -96,7 +96,7 @@ impl Nic {
         let mut stage = lock(&self.leaving.stage);
         if *stage == Stage::Staying {
             *stage = Stage::Asked;
-            self.sleeper.leave();
+            self.services.sleeper.leave();
         }
         // Whether it was done in time makes no difference to an exit.
         drop(
@@ -108,10 +108,10 @@ impl Nic {
 
     fn say_goodbye(&self) {
         self.cm().end();
-        if let Ok(wire) = &self.wire {
+        if let Ok(wire) = &self.services.wire {
             wire.leave();
         }
-        for qp in self.qps.all() {
+        for qp in self.services.qps.all() {
             qp.speak_up(clock::monotonic());
         }
         let mut progress = self.progress.lock();
@@ -120,12 +120,12 @@ impl Nic {
                 break;
             }
         }
-        let streams = self.qps.all().into_iter();
+        let streams = self.services.qps.all().into_iter();
         if let Some(until) = streams.filter_map(|qp| qp.stream_stays_until()).max() {
             std::thread::sleep(until.since(clock::monotonic()));
         }
         let until = clock::monotonic() + LINGER.0;
-        while self.neighbours.flush() && clock::monotonic() < until {
+        while self.services.neighbours.flush() && clock::monotonic() < until {
             std::thread::sleep(LINGER.1);
         }
     }

@@ -6,8 +6,8 @@ use ferroce_os::netdev;
 use ferroce_os::netlink::RouteSocket;
 use ferroce_os::poll::{Interest, Poller};
 
-use super::token::Token;
 use crate::Nic;
+use crate::link::token::Token;
 
 /// Starts to watch the interfaces. Where a sandbox forbids that, the devices stay as they were at
 /// the start.
@@ -40,7 +40,7 @@ impl Nic {
         }
         match netdev::interfaces() {
             Ok(interfaces) => {
-                self.devices.update(&interfaces);
+                self.services.devices.update(&interfaces);
                 self.cm().on_network_change();
             }
             Err(e) => {

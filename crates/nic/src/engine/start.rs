@@ -8,24 +8,24 @@ use ferroce_os::netdev;
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::random;
 
-use super::early_completions::EarlyCompletions;
-use super::groups::Groups;
 use super::leave::Leaving;
-use super::neighbours::Neighbours;
 use super::progress::Progress;
-use super::short_rings::NewShortRings;
-use super::table::QpTable;
-use super::token::Token;
-use super::wire::Wire;
 use super::{network, thread};
 use crate::Error;
 use crate::Nic;
 use crate::base::numbers::Numbers;
 use crate::cm::CmService;
 use crate::link::local::LocalLinks;
+use crate::link::local::neighbours::Neighbours;
 use crate::link::path::Policy;
+use crate::link::token::Token;
+use crate::link::wire::ways_out::Wire;
 use crate::objects::ah::AhTable;
 use crate::objects::device::{DeviceList, Protocol, Shapes};
+use crate::objects::early_completions::EarlyCompletions;
+use crate::objects::groups::Groups;
+use crate::objects::qp::{NewShortRings, QpTable};
+use crate::objects::services::Services;
 use crate::objects::xrc::Domains;
 use crate::services::auth::Auth;
 use crate::services::budgets::Budgets;
@@ -87,10 +87,9 @@ impl Nic {
         };
         tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),
             wire = wire.is_ok(), "started");
-        let nic = Arc::new(Self {
+        let services = Arc::new(Services {
             numbers: Numbers::new(links.slot()),
             devices,
-            network,
             policy,
             peers,
             auth,
@@ -113,6 +112,11 @@ impl Nic {
             wire,
             poller,
             counters,
+            has_thread,
+        });
+        let nic = Arc::new(Self {
+            services,
+            network,
             cm: OnceLock::new(),
             gsi_psn: AtomicU32::new(random::u32()),
             repeats: Mutex::default(),
@@ -120,7 +124,7 @@ impl Nic {
             leaving: Leaving::new(has_thread),
         });
         let host: Weak<Self> = Arc::downgrade(&nic);
-        let cm = CmService::new(host, nic.numbers.slot())?;
+        let cm = CmService::new(host, nic.services.numbers.slot())?;
         nic.cm.get_or_init(|| cm);
         thread::spawn(Arc::clone(&nic), has_thread)
             .map_err(|e| Error::system("cannot start the device thread", &e))?;

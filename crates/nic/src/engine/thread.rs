@@ -9,8 +9,8 @@ use ferroce_os::poll::Event;
 use ferroce_os::thread::{spawn_quiet, uncancellable};
 use ferroce_proto::time::Time;
 
-use super::token::Token;
 use crate::Nic;
+use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
 use crate::services::linger::{Habit, Patience, look_on};
 
@@ -32,7 +32,7 @@ const SHORT_NAP: Duration = Duration::from_micros(40);
 pub(super) fn spawn(nic: Arc<Nic>, works: bool) -> io::Result<()> {
     let (begun, begin) = mpsc::channel();
     spawn_quiet("ferroce", move || {
-        nic.boards().set_thread();
+        nic.services.boards.set_thread();
         let _ = begun.send(());
         if works {
             run(&nic)
@@ -55,15 +55,15 @@ fn run(nic: &Nic) -> ! {
         nap_while_served(nic, &mut trust, &mut events);
         sleep(nic, &mut events);
         // The leader was woken for the same. If it does nothing, it is this thread's work.
-        let seen = std::mem::replace(&mut visits, nic.sleeper.lead().visits());
+        let seen = std::mem::replace(&mut visits, nic.services.sleeper.lead().visits());
         if !deserted && is_led(nic, &events, seen) {
             deserted = !rest_while_led(nic, &mut events);
-            visits = nic.sleeper.lead().visits();
+            visits = nic.services.sleeper.lead().visits();
             continue;
         }
         deserted = false;
         let now = clock::monotonic();
-        if !events.is_empty() && nic.sleeper.is_away(now) {
+        if !events.is_empty() && nic.services.sleeper.is_away(now) {
             // A nap would have left this undone.
             trust.learn(false);
         }
@@ -79,22 +79,23 @@ fn run(nic: &Nic) -> ! {
 /// Whether what has come is the leader's to do: a leader waits, or has come by since the count of
 /// `visits`, or a program is woken for it as well.
 fn is_led(nic: &Nic, events: &[Event], visits: u64) -> bool {
-    let lead = nic.sleeper.lead();
+    let lead = nic.services.sleeper.lead();
     let is_wake = |event: &Event| Token::from_raw(event.token()) == Some(Token::Wake);
-    let comes = lead.is_taken() || lead.visits() != visits || nic.sleeper.doors().any_open();
+    let comes =
+        lead.is_taken() || lead.visits() != visits || nic.services.sleeper.doors().any_open();
     comes && !lead.has_followers() && !events.is_empty() && !events.iter().any(is_wake)
 }
 
 /// Leaves the work to leaders for as long as one comes by, or waits, but for deadlines. Returns
 /// false if none does.
 fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
-    let lead = nic.sleeper.lead();
+    let lead = nic.services.sleeper.lead();
     let (mut nap, mut any) = (FIRST_NAP, false);
     loop {
         let before = lead.visits();
-        nic.sleeper.nap_awhile(nap, events);
+        nic.services.sleeper.nap_awhile(nap, events);
         keep_deadlines(nic);
-        if nic.sleeper.leaves() || lead.has_followers() {
+        if nic.services.sleeper.leaves() || lead.has_followers() {
             return any;
         }
         if lead.visits() != before {
@@ -113,15 +114,15 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
 
 /// Sleeps while a leader waits, until a deadline at most.
 fn doze(nic: &Nic, events: &mut Vec<Event>) {
-    nic.sleeper.announce(nic.next_due());
+    nic.services.sleeper.announce(nic.next_due());
     // What was published before the announcement woke nobody: look again.
     let timeout = nic.next_due().map(|due| due.since(clock::monotonic()));
-    nic.sleeper.doze(timeout, events);
-    nic.sleeper.up();
+    nic.services.sleeper.doze(timeout, events);
+    nic.services.sleeper.up();
     keep_deadlines(nic);
 }
 
-/// Does what is due, and what was left to the end of a nap ([`Nic::looks_again`]).
+/// Does what is due, and what was left to the end of a nap (`Services::looks_again`).
 fn keep_deadlines(nic: &Nic) {
     let mut progress = nic.progress.lock();
     progress.wake_late(nic);
@@ -138,10 +139,10 @@ fn keep_deadlines(nic: &Nic) {
 /// polls last longer for that, which makes the next nap.
 fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
     let mut nap = FIRST_NAP;
-    while nic.sleeper.is_polled(clock::monotonic()) && trust.tries() {
-        nic.sleeper.nap_polled(nap, events);
+    while nic.services.sleeper.is_polled(clock::monotonic()) && trust.tries() {
+        nic.services.sleeper.nap_polled(nap, events);
         nap = (nap * 2).min(LONGEST_NAP);
-        let is_away = nic.sleeper.is_away(clock::monotonic());
+        let is_away = nic.services.sleeper.is_away(clock::monotonic());
         let is_undone = is_away && nic.progress.lock().has_work(nic);
         trust.learn(!is_undone);
         if is_undone {
@@ -155,15 +156,18 @@ fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
 /// the next.
 fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
     let (mut nap, mut waiting, mut served) = (FIRST_NAP, None, false);
-    while nic.sleeper.was_polled(clock::monotonic()) && (served || nic.is_busy()) && trust.tries() {
-        let before = nic.sleeper.last_poll();
+    while nic.services.sleeper.was_polled(clock::monotonic())
+        && (served || nic.is_busy())
+        && trust.tries()
+    {
+        let before = nic.services.sleeper.last_poll();
         match waiting {
-            Some(_) => nic.sleeper.nap(SHORT_NAP, events),
-            None => nic.sleeper.nap(nap, events),
+            Some(_) => nic.services.sleeper.nap(SHORT_NAP, events),
+            None => nic.services.sleeper.nap(nap, events),
         }
         nap = (nap * 2).min(SERVED_NAP);
         // Who has made a round meanwhile has the progress lock for himself.
-        served = nic.sleeper.last_poll() != before;
+        served = nic.services.sleeper.last_poll() != before;
         if served {
             trust.learn(true);
             waiting = None;
@@ -184,7 +188,7 @@ fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
 
 /// Waits until something is ready or due.
 fn sleep(nic: &Nic, events: &mut Vec<Event>) {
-    nic.sleeper.announce(nic.next_due());
+    nic.services.sleeper.announce(nic.next_due());
     let quiet = nic.progress.lock().sleep_rings(nic);
     // What was published before the announcement woke nobody: look again.
     let timeout = if quiet {
@@ -192,8 +196,8 @@ fn sleep(nic: &Nic, events: &mut Vec<Event>) {
     } else {
         Some(Duration::ZERO)
     };
-    let waited = nic.poller.wait(events, timeout);
-    nic.sleeper.up();
+    let waited = nic.services.poller.wait(events, timeout);
+    nic.services.sleeper.up();
     if let Err(e) = waited {
         tracing::warn!(target: "ferroce::device", "waiting for work failed: {e}");
         std::thread::sleep(PAUSE);
@@ -216,7 +220,7 @@ impl Nic {
     /// A look of the thread that lingers, and a round if there is something. `None`: a program does
     /// the work now, or there is work of another kind.
     fn look_at_rings(&self, now: Time) -> Option<bool> {
-        if self.sleeper.is_polled(now) {
+        if self.services.sleeper.is_polled(now) {
             return None;
         }
         let Some(mut progress) = self.progress.try_lock() else {
@@ -227,15 +231,15 @@ impl Nic {
 
     /// When there is work without an event on a descriptor: at once, at a deadline, or never.
     pub(super) fn next_due(&self) -> Option<Time> {
-        if !self.ready.is_empty() {
+        if !self.services.ready.is_empty() {
             return Some(Time(0));
         }
-        let wire = self.wire.as_ref().ok();
+        let wire = self.services.wire.as_ref().ok();
         let attempt = wire.and_then(|wire| wire.attempt_due());
         let held_up = wire.and_then(|wire| wire.held_up_until());
         [
-            self.timers.next(),
-            self.delays.next(),
+            self.services.timers.next(),
+            self.services.delays.next(),
             self.cm().deadline(),
             attempt,
             held_up,

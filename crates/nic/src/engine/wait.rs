@@ -6,7 +6,6 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -26,14 +25,8 @@ use crate::services::doors::Door;
 const ROUNDS_AT_DOOR: usize = 4;
 
 impl Nic {
-    /// Takes one count of a queue of events, and waits for one if its door is in blocking mode.
-    /// Returns whether the calling thread did the device's work meanwhile, if it waited.
-    ///
-    /// This is a cancellation point: the caller owns nothing that is to be given back.
-    ///
-    /// # Errors
-    /// EAGAIN if the door is non-blocking and there is no count; EINTR when a signal came.
-    pub(crate) fn take_count<T: Owned>(
+    /// Does what `Engine::take_count` says, for any events.
+    pub(super) fn wait_for_count<T: Owned>(
         &self,
         events: &EventQueue<T>,
         door: &Door,
@@ -49,12 +42,12 @@ impl Nic {
         }
         door.on_wait();
         let fd = events.fd();
-        let lead = self.sleeper.lead();
+        let lead = self.services.sleeper.lead();
         if !lead.is_possible() {
             return eventfd::wait(fd).map(|()| Some(false));
         }
         loop {
-            if !self.sleeper.is_polled(clock::monotonic()) && lead.take() {
+            if !self.services.sleeper.is_polled(clock::monotonic()) && lead.take() {
                 let taken = self.lead_until_taken(events);
                 lead.give_back();
                 if taken? {
@@ -70,47 +63,24 @@ impl Nic {
         }
     }
 
-    /// An event was there for a thread that did the device's work when it waited last.
-    pub(crate) fn on_leaders_visit(&self) {
-        self.sleeper.lead().on_visit();
-    }
-
-    /// A program has armed a queue: opens the door by which it will wait, if it can do the device's
-    /// work. Returns whether the door is open.
-    pub(crate) fn opens(&self, door: &Arc<Door>) -> bool {
-        let given = (door, self.leaving.has_thread() && door.is_nonblocking());
-        let doors = self.sleeper.doors();
-        let is_open = doors.on_armed(given, &self.poller, clock::monotonic);
-        if is_open {
-            self.sleeper.lead().on_visit();
-        }
-        is_open
-    }
-
-    /// The channel of a door is gone.
-    pub(crate) fn forget_door(&self, door: &Arc<Door>) {
-        self.sleeper.doors().forget(door, &self.poller);
-    }
-
-    /// A program that has armed a queue may sleep from here on: what comes makes its door readable.
-    pub(crate) fn expect_at_door(&self, door: &Door) {
+    /// Does what `Engine::expect_at_door` says.
+    pub(super) fn begin_rest_at_door(&self, door: &Door) {
         if door.on_armed() {
             uncancellable(|| self.make_round(&mut DirectDelivery::about_to_answer()));
         }
-        self.rest_at_door();
+        self.make_rest_at_door();
     }
 
-    /// A program that is woken for the device's work may sleep from here on. What it may still
-    /// answer is not acknowledged for that.
-    pub(crate) fn rest_at_door(&self) {
+    /// Does what `Engine::rest_at_door` says.
+    pub(super) fn make_rest_at_door(&self) {
         self.rest(
             |progress| progress.rest_rings(self),
             DirectDelivery::about_to_answer,
         );
     }
 
-    /// Whether nothing can come to an empty queue but what makes an open door readable.
-    pub(crate) fn rests_at_door(&self) -> bool {
+    /// Does what `Engine::rests_at_door` says.
+    pub(super) fn is_at_rest(&self) -> bool {
         let rests = |progress: LockGuard<'_, Progress>| !progress.watches_rings();
         self.progress.try_lock().is_some_and(rests)
     }
@@ -128,13 +98,13 @@ impl Nic {
             uncancellable(|| self.make_round(&mut delivery()));
         }
         // There is always more: the device thread goes on.
-        self.sleeper.end_polling();
+        self.services.sleeper.end_polling();
     }
 
     /// A program was woken, perhaps for the device's work, and asks for an event. Returns whether
     /// it has taken one.
     fn take_at_door<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<bool> {
-        let lead = self.sleeper.lead();
+        let lead = self.services.sleeper.lead();
         let round = || {
             self.make_round(&mut DirectDelivery::about_to_answer());
         };
@@ -163,9 +133,9 @@ impl Nic {
     /// Makes rounds, and sleeps between them, until there is a count. Returns false if another
     /// thread of the program polls: it does the work.
     fn lead_until_taken<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<bool> {
-        let (lead, fd) = (self.sleeper.lead(), events.fd());
+        let (lead, fd) = (self.services.sleeper.lead(), events.fd());
         loop {
-            if self.sleeper.is_polled(clock::monotonic()) {
+            if self.services.sleeper.is_polled(clock::monotonic()) {
                 return Ok(false);
             }
             // A thread that is cancelled with a lock in hand would stop the device. To print a line
@@ -183,7 +153,7 @@ impl Nic {
             let timeout = uncancellable(|| self.leaders_sleep());
             let mut is_ready = events.has_events();
             if timeout != Some(Duration::ZERO) {
-                match lead.wait(fd, self.poller.as_raw_fd(), timeout) {
+                match lead.wait(fd, self.services.poller.as_raw_fd(), timeout) {
                     Woken::Interrupted => return Err(io::Error::from_raw_os_error(libc::EINTR)),
                     Woken::Ready([event, ..]) => is_ready = event,
                 }
@@ -209,7 +179,7 @@ impl Nic {
         } else {
             self.next_due()
         };
-        self.sleeper.lead().alarm().announce(due);
+        self.services.sleeper.lead().alarm().announce(due);
         if !self.progress.lock().sleep_rings(self) {
             return Some(Duration::ZERO);
         }
@@ -231,7 +201,7 @@ impl Nic {
             progress.run_awaited(self, clock::monotonic(), delivery)
         };
         let any = self.progress.try_lock().is_some_and(round);
-        self.sleeper.lead().on_visit();
+        self.services.sleeper.lead().on_visit();
         any
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod fault;
 pub(crate) mod local;
 pub(crate) mod path;
 pub(crate) mod stream;
+pub(crate) mod token;
 pub(crate) mod wire;
 
 use crate::base::addressing::Addressing;

@@ -32,9 +32,9 @@ impl Ah {
         if device.protocol() == Protocol::Iwarp {
             return Err(Error::unsupported("iWARP has no address handles"));
         }
-        check_datagram(pd.context().nic(), device, &attr)?;
+        check_datagram(pd.context().services(), device, &attr)?;
         let permit = device.permit(Limit::Ah)?;
-        let ah = pd.context().nic().ahs().insert(|number| Self {
+        let ah = pd.context().services().ahs.insert(|number| Self {
             pd: Arc::clone(pd),
             number,
             attr,
@@ -57,7 +57,7 @@ impl Ah {
 
     /// Removes it. Datagrams that wait for a link and name it are lost. A second call does nothing.
     pub fn destroy(&self) {
-        if self.pd.context().nic().ahs().remove(self.number) {
+        if self.pd.context().services().ahs.remove(self.number) {
             self.pd.detach();
         }
     }

@@ -12,7 +12,8 @@ use crate::base::numbers::slot_of;
 use crate::link::local::ConnectError;
 use crate::link::path::{Egress, Origin, Path, Policy, Reach, traits};
 use crate::objects::device::active_mtu;
-use crate::{Device, Error, Nic};
+use crate::objects::services::Services;
+use crate::{Device, Error};
 
 /// The bits of a flow label.
 const FLOW_LABEL: u32 = 0x000f_ffff;
@@ -31,7 +32,7 @@ pub(crate) struct Destination {
 /// EINVAL for an address that the device cannot use, with the reason; ENETUNREACH for another host
 /// without UDP 4791; EMFILE, EAGAIN … when a link to a process of this host cannot be made now.
 pub(crate) fn choose(
-    nic: &Nic,
+    services: &Services,
     device: &Device,
     to: &Destination,
 ) -> Result<(Path, LinkTraits), Error> {
@@ -42,10 +43,10 @@ pub(crate) fn choose(
             addressing.dst.ip()
         )));
     }
-    let local = nic.is_local(addressing.dst.ip());
-    let (reach, traits, together) = match nic.policy() {
+    let local = services.is_local(addressing.dst.ip());
+    let (reach, traits, together) = match services.policy {
         Policy::Auto | Policy::Local if local => {
-            let (reach, traits) = local_link(nic, to.qpn)?;
+            let (reach, traits) = local_link(services, to.qpn)?;
             (reach, traits, None)
         }
         Policy::Local => {
@@ -57,7 +58,7 @@ pub(crate) fn choose(
                 ),
             ));
         }
-        Policy::Auto | Policy::Wire => wire(nic, device, &addressing, to)?,
+        Policy::Auto | Policy::Wire => wire(services, device, &addressing, to)?,
     };
     tracing::debug!(target: "ferroce::path", from = %addressing.src.ip(), to = %addressing.dst.ip(),
         dest_qp = to.qpn.get(), lossless = traits.lossless, "path chosen");
@@ -76,15 +77,15 @@ pub(crate) fn choose(
 /// # Errors
 /// As [`choose`].
 pub(crate) fn choose_datagram(
-    nic: &Nic,
+    services: &Services,
     device: &Device,
     ah: &AddressHandleAttr,
     dest: Qpn,
 ) -> Result<Path, Error> {
     if ah.grh.dgid.is_multicast() {
         let addressing = addressing(device, ah)?;
-        check_covered(nic, &addressing)?;
-        let (egress, _) = nic.wire_to(addressing.dst)?;
+        check_covered(services, &addressing)?;
+        let (egress, _) = services.wire_to(addressing.dst)?;
         let reach = Reach::Link(egress);
         return Ok(Path {
             addressing,
@@ -98,7 +99,7 @@ pub(crate) fn choose_datagram(
         qpn: dest,
         mtu: device.port().active_mtu,
     };
-    choose(nic, device, &to).map(|(path, _)| path)
+    choose(services, device, &to).map(|(path, _)| path)
 }
 
 /// Whether an address handle may lead there.
@@ -106,17 +107,17 @@ pub(crate) fn choose_datagram(
 /// # Errors
 /// EINVAL with the reason; EOPNOTSUPP for a group where a key is set.
 pub(crate) fn check_datagram(
-    nic: &Nic,
+    services: &Services,
     device: &Device,
     ah: &AddressHandleAttr,
 ) -> Result<(), Error> {
     let addressing = addressing(device, ah)?;
-    check_covered(nic, &addressing)
+    check_covered(services, &addressing)
 }
 
 /// A group has no receiver that could be asked for a nonce.
-fn check_covered(nic: &Nic, addressing: &Addressing) -> Result<(), Error> {
-    if nic.auth().is_none() || !addressing.dst.is_multicast() {
+fn check_covered(services: &Services, addressing: &Addressing) -> Result<(), Error> {
+    if services.auth().is_none() || !addressing.dst.is_multicast() {
         return Ok(());
     }
     Err(Error::unsupported(format!(
@@ -125,8 +126,8 @@ fn check_covered(nic: &Nic, addressing: &Addressing) -> Result<(), Error> {
     )))
 }
 
-fn local_link(nic: &Nic, dest: Qpn) -> Result<(Reach, LinkTraits), Error> {
-    match nic.egress_to(slot_of(dest)) {
+fn local_link(services: &Services, dest: Qpn) -> Result<(Reach, LinkTraits), Error> {
+    match services.egress_to(slot_of(dest)) {
         Ok(egress) => Ok((Reach::Link(egress), traits::local())),
         Err(e @ ConnectError::NoSuchProcess(_)) => {
             tracing::debug!(target: "ferroce::path", dest_qp = dest.get(), "packets vanish: {e}");
@@ -160,7 +161,7 @@ pub(crate) fn to_process(
 }
 
 fn wire(
-    nic: &Nic,
+    services: &Services,
     device: &Device,
     addressing: &Addressing,
     to: &Destination,
@@ -176,7 +177,7 @@ fn wire(
         )));
     }
     let room = u32::try_from(auth::MOST).unwrap_or(0);
-    if nic.auth().is_some() && to.mtu > active_mtu(port.netdev_mtu.saturating_sub(room)) {
+    if services.auth().is_some() && to.mtu > active_mtu(port.netdev_mtu.saturating_sub(room)) {
         return Err(Error::invalid(format!(
             "path_mtu {} with the tags of FERROCE_KEY_FILE does not fit MTU {} of {}",
             to.mtu.bytes(),
@@ -184,8 +185,8 @@ fn wire(
             device.netdev()
         )));
     }
-    let (egress, receive_buffer) = nic.wire_to_qp(addressing.dst, to.qpn)?;
-    nic.expect_from_qp(addressing, to.qpn);
+    let (egress, receive_buffer) = services.wire_to_qp(addressing.dst, to.qpn)?;
+    services.expect_from_qp(addressing, to.qpn);
     Ok((
         Reach::Link(egress),
         traits::wire(to.mtu, receive_buffer),

@@ -7,7 +7,7 @@
 //! withdrew. If broken: a peer writes into memory that the program has freed.
 //!
 //! `docs/design/revoke.md` says why each step stands where it does. Callers go through
-//! [`Nic::revoke`](crate::Nic::revoke), which has step 1.
+//! `Services::revoke` (`objects/early_completions.rs`), which has step 1.
 
 use std::sync::RwLockWriteGuard;
 
@@ -116,46 +116,54 @@ pub(crate) fn publish(rights: &RightsTable, boards: &Boards, key: Key) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use ferroce_proto::mr::Access;
 
     use super::*;
     use crate::{Context, Error, Mr, Nic, Pd};
 
-    #[test]
-    fn a_region_is_closed_once_and_its_key_may_be_anothers_then() {
+    fn opened() -> Arc<Context> {
         let nic = Nic::get().expect("a device");
         let device = nic.devices().last().cloned().expect("loopback");
-        let context = Context::open(&device).expect("opened");
+        Context::open(&device).expect("opened")
+    }
+
+    #[test]
+    fn a_region_is_closed_once_and_its_key_may_be_anothers_then() {
+        let context = opened();
+        let rights = &context.services().rights;
         let pd = Pd::alloc(&context).expect("a domain");
         let bytes = [0; 64];
         let addr = bytes.as_ptr().addr() as u64;
         let mr = Mr::register(&pd, addr, 64, addr, Access::REMOTE_READ).expect("registered");
         let key = mr.key();
         mr.deregister().expect("no windows");
-        assert!(nic.rights().read().get(key).is_none());
+        assert!(rights.read().get(key).is_none());
         let other = Region::new(pd.id(), 0, 1, Access::REMOTE_READ);
-        assert!(nic.rights().write().insert(key, other));
+        assert!(rights.write().insert(key, other));
         drop(mr);
-        assert!(nic.rights().read().get(key).is_some());
-        nic.rights().write().remove(key);
+        assert!(rights.read().get(key).is_some());
+        rights.write().remove(key);
     }
 
     #[test]
     fn what_is_refused_closes_nothing() {
-        let nic = Nic::get().expect("a device");
-        let key = nic.numbers().random_key();
+        let context = opened();
+        let services = context.services();
+        let (rights, key) = (&services.rights, services.numbers.random_key());
         let region = Region::new(ferroce_proto::ids::PdId(0), 0, 1, Access::REMOTE_READ);
-        assert!(nic.rights().write().insert(key, region));
-        let refused = nic.revoke(|closing| {
+        assert!(rights.write().insert(key, region));
+        let refused = services.revoke(|closing| {
             assert!(closing.region(key).is_some());
             Err(Error::invalid("no"))
         });
         assert!(refused.is_err());
-        assert!(nic.rights().read().get(key).is_some());
-        let removed: Result<(), Error> = nic.revoke(|closing| {
+        assert!(rights.read().get(key).is_some());
+        let removed: Result<(), Error> = services.revoke(|closing| {
             closing.remove(key);
             Ok(())
         });
-        assert!(removed.is_ok() && nic.rights().read().get(key).is_none());
+        assert!(removed.is_ok() && rights.read().get(key).is_none());
     }
 }

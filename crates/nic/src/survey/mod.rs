@@ -2,17 +2,15 @@
 //! queue pairs use, and why not better ones. `ferroce devices --paths` shows it.
 //!
 //! A process that asks connects to the slot of each process (`link/local`) and sends one record,
-//! in the place of a hello; the device thread answers with one record of text. Only processes of
+//! in the place of a hello; the device thread answers with one record of text (`engine/tell.rs`). Only processes of
 //! its own user, and root, are answered.
 //!
 //! | module | holds |
 //! |---|---|
 //! | `ask` | the side that asks: all processes of this network namespace |
-//! | `tell` | the side that answers, for its own process |
 //! | `text` | the answer as text |
 
 mod ask;
-mod tell;
 mod text;
 
 pub use ask::{Process, Said, process, processes};

@@ -13,7 +13,7 @@ type Fields<'a> = Split<'a, char>;
 
 impl Survey {
     /// The text.
-    pub(super) fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut text = format!("{FORMAT}\n");
         for m in &self.means {
             line(&mut text, "means", &[&m.name, &flag(m.usable), &m.why]);

@@ -6,10 +6,10 @@ use std::os::fd::RawFd;
 use ferroce_os::poll::Interest;
 use ferroce_proto::time::Time;
 
-use super::super::token::Token;
 use super::Progress;
 use crate::Nic;
 use crate::base::numbers::LinkId;
+use crate::link::token::Token;
 
 /// What is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl Progress {
         };
         // It may be closed by now.
         if let Some(fd) = fd
-            && let Err(e) = nic.poller.modify(fd, token.raw(), interest)
+            && let Err(e) = nic.services.poller.modify(fd, token.raw(), interest)
         {
             tracing::debug!(target: "ferroce::local", ?held, "not watched: {e}");
         }

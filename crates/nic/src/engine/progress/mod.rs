@@ -17,11 +17,11 @@ use self::held_up::HeldUp;
 use self::hot::Hot;
 use self::unwanted::Unwanted;
 use super::dispatch::Dispatch;
-use super::short_rings::WatchedShortRings;
-use super::token::Token;
 use crate::Nic;
 use crate::link::local::Incoming;
+use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
+use crate::objects::qp::WatchedShortRings;
 
 /// Deadlines and turns per round.
 const TURN_BUDGET: usize = 64;
@@ -121,7 +121,7 @@ impl Progress {
     ) {
         self.served += 1;
         // What joins the list in this round has its turn in the next one.
-        let turns = nic.ready.len().min(TURN_BUDGET);
+        let turns = nic.services.ready.len().min(TURN_BUDGET);
         for event in events {
             match Token::from_raw(event.token()) {
                 Some(token) => self.on_event(nic, token, *event, now),
@@ -132,12 +132,12 @@ impl Progress {
             self.receive_ring(nic, index, now);
         }
         for offer in self.dispatch.take_offers() {
-            self.short_rings.accept(nic, &offer, now);
+            self.short_rings.accept(&nic.services, &offer, now);
         }
-        self.short_rings.run(nic, (now, delivery));
+        self.short_rings.run(&nic.services, (now, delivery));
         // Before the messages are acknowledged.
-        nic.settle();
-        if nic.sleeper.naps() {
+        nic.services.settle();
+        if nic.services.sleeper.naps() {
             self.dispatch.give_polled_turns(now);
         } else {
             self.dispatch.give_turns(now);
@@ -146,7 +146,9 @@ impl Progress {
             self.on_deadlines(nic, now);
         }
         for _ in 0..turns {
-            let Some(qp) = nic.ready.pop() else { break };
+            let Some(qp) = nic.services.ready.pop() else {
+                break;
+            };
             qp.on_turn(now);
         }
         for id in self.dispatch.take_questions() {
@@ -162,12 +164,15 @@ impl Progress {
         let may = self.silent < self.may_be_silent
             && self.watches_rings()
             && !self.has_hot_socket()
-            && nic.new_short_rings.is_empty()
-            && nic.ready.is_empty();
+            && nic.services.new_short_rings.is_empty()
+            && nic.services.ready.is_empty();
         if !may {
             return false;
         }
-        if self.short_rings.run_some(nic, (self.seen, delivery)) {
+        if self
+            .short_rings
+            .run_some(&nic.services, (self.seen, delivery))
+        {
             self.idle = 0;
         } else if self.incoming.look() {
             return false;
@@ -181,7 +186,7 @@ impl Progress {
     /// The clock is looked at: tells how close this poll and the silent ones before it were.
     fn count_polls(&mut self, nic: &Nic, sleeps_soon: bool, now: Time) {
         let polls = std::mem::take(&mut self.silent) + 1;
-        let close = !sleeps_soon && nic.sleeper.on_polls(polls, now);
+        let close = !sleeps_soon && nic.services.sleeper.on_polls(polls, now);
         self.may_be_silent = if close { SILENT_POLLS } else { 0 };
     }
 
@@ -248,7 +253,7 @@ impl Progress {
         if self.incoming.watched() == 0 || now.since(self.looked) >= DESCRIPTORS_EVERY {
             self.looked = now;
             self.sleep(nic, false, true);
-            if let Err(e) = nic.poller.wait(&mut events, Some(Duration::ZERO)) {
+            if let Err(e) = nic.services.poller.wait(&mut events, Some(Duration::ZERO)) {
                 tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
             }
         }
@@ -265,7 +270,7 @@ impl Progress {
 
     /// Wakes peers for what was put into short rings while the thread napped.
     pub(super) fn wake_late(&mut self, nic: &Nic) {
-        self.short_rings.wake_late(nic);
+        self.short_rings.wake_late(&nic.services);
     }
 
     /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record
@@ -281,17 +286,17 @@ impl Progress {
     }
 
     fn sleep(&mut self, nic: &Nic, all: bool, acks: bool) -> bool {
-        self.short_rings.wake_late(nic);
+        self.short_rings.wake_late(&nic.services);
         self.short_rings
             .take_served(|slot| self.incoming.keep_awake(slot));
         let short_rings = &self.short_rings;
-        let any = &mut |slot| short_rings.has_news_of(nic, slot, acks);
+        let any = &mut |slot| short_rings.has_news_of(&nic.services, slot, acks);
         self.incoming.sleep(all, any)
     }
 
     /// Whether a watched ring or a short ring has something. Counts as a round.
     fn look(&mut self, nic: &Nic, acks: bool) -> bool {
-        self.incoming.look() | self.short_rings.look(nic, acks)
+        self.incoming.look() | self.short_rings.look(&nic.services, acks)
     }
 
     /// Whether any ring is watched.
@@ -320,7 +325,8 @@ impl Progress {
     fn has_events(&mut self, nic: &Nic) -> bool {
         self.polled.clear();
         // If it cannot be asked, the round that comes next says so.
-        nic.poller
+        nic.services
+            .poller
             .wait(&mut self.polled, Some(Duration::ZERO))
             .is_err()
             || !self.polled.is_empty()
@@ -360,59 +366,45 @@ impl Progress {
     }
 }
 
-impl Nic {
-    /// A program found a completion queue empty: does a round for it, unless somebody else is at
-    /// it. `sleeps_soon` if it polls a queue that it will sleep on. Some of what completes to it
-    /// may be in `delivery` then.
-    pub(crate) fn poll_inline(&self, sleeps_soon: bool, delivery: &mut DirectDelivery<'_>) {
-        let Some(mut progress) = self.progress.try_lock() else {
-            // Counted also if the thread is at it just now, or it would never learn that it may
-            // nap.
-            if !sleeps_soon {
-                self.sleeper.on_vain_poll(clock::monotonic());
-            }
-            // Whoever does the round may wait for this very processor.
-            std::thread::yield_now();
+/// Does what `Engine::poll` says.
+pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'_>) {
+    let Some(mut progress) = nic.progress.try_lock() else {
+        // Counted also if the thread is at it just now, or it would never learn that it may
+        // nap.
+        if !sleeps_soon {
+            nic.services.sleeper.on_vain_poll(clock::monotonic());
+        }
+        // Whoever does the round may wait for this very processor.
+        std::thread::yield_now();
+        return;
+    };
+    if sleeps_soon {
+        delivery.leave_acks();
+    }
+    if sleeps_soon || !progress.run_silently(nic, delivery) {
+        let now = clock::monotonic();
+        progress.seen = now;
+        progress.count_polls(nic, sleeps_soon, now);
+        progress.run_polled(nic, now, delivery);
+    }
+    // One that sleeps soon gives it away then.
+    if !sleeps_soon && progress.gives_way() {
+        drop(progress);
+        std::thread::yield_now();
+    }
+}
+
+/// Does what `Engine::hear` says.
+pub(super) fn hear(nic: &Nic) {
+    let until = clock::monotonic() + PATIENCE;
+    loop {
+        if let Some(mut progress) = nic.progress.try_lock() {
+            progress.run_everywhere(nic, clock::monotonic());
             return;
-        };
-        if sleeps_soon {
-            delivery.leave_acks();
         }
-        if sleeps_soon || !progress.run_silently(self, delivery) {
-            let now = clock::monotonic();
-            progress.seen = now;
-            progress.count_polls(self, sleeps_soon, now);
-            progress.run_polled(self, now, delivery);
+        if clock::monotonic() >= until {
+            return;
         }
-        // One that sleeps soon gives it away then.
-        if !sleeps_soon && progress.gives_way() {
-            drop(progress);
-            std::thread::yield_now();
-        }
-    }
-
-    /// Takes what has come. A thread that makes a round just now is waited for, but not for ever:
-    /// it may be this one.
-    pub(crate) fn hear(&self) {
-        let until = clock::monotonic() + PATIENCE;
-        loop {
-            if let Some(mut progress) = self.progress.try_lock() {
-                progress.run_everywhere(self, clock::monotonic());
-                return;
-            }
-            if clock::monotonic() >= until {
-                return;
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    /// A program is about to sleep; `leads` if it is likely to do the device's work meanwhile.
-    pub(crate) fn end_inline(&self, leads: bool) {
-        if leads {
-            self.sleeper.end_streak();
-        } else {
-            self.sleeper.end_polling();
-        }
+        std::thread::yield_now();
     }
 }

@@ -11,7 +11,6 @@ use ferroce_os::unix::discard;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
-use super::super::token::Token;
 use super::held_up::Held;
 use super::unwanted::{Brought, LISTENER, USERS, Unwanted};
 use super::{Newcomer, Progress, TURN_BUDGET};
@@ -20,6 +19,7 @@ use crate::base::counters::DropReason;
 use crate::base::numbers::LinkId;
 use crate::base::waiter::Waiter;
 use crate::link::local::{Accepted, Received};
+use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
 
 /// Frames of one link per round.
@@ -50,15 +50,15 @@ const SILENT_LINKS: Qpn = Qpn::SMI;
 impl Progress {
     pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
         match token {
-            Token::Wake => nic.sleeper.clear_wake(),
+            Token::Wake => nic.services.sleeper.clear_wake(),
             Token::Listener => drop(self.accept(nic, now)),
             Token::In(id) => drop(self.receive(nic, id, now)),
             Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
             Token::Out(id) => {
                 if event.readable() {
-                    nic.neighbours.take_answers(id);
+                    nic.services.neighbours.take_answers(id);
                 }
-                if let Some(egress) = nic.neighbours.find(id) {
+                if let Some(egress) = nic.services.neighbours.find(id) {
                     give_queued_turns(&egress.on_writable(), now);
                 }
             }
@@ -81,7 +81,7 @@ impl Progress {
     }
 
     fn on_wire(&mut self, nic: &Nic, number: u32, event: Event, now: Time) {
-        let Ok(wire) = &nic.wire else { return };
+        let Ok(wire) = &nic.services.wire else { return };
         if event.writable()
             && let Some(egress) = wire.find(number)
         {
@@ -94,7 +94,7 @@ impl Progress {
 
     /// Reads the TCP connection of a queue pair.
     fn receive_stream(&mut self, nic: &Nic, qpn: Qpn, event: Event, now: Time) {
-        if let Some(qp) = nic.qps.find(qpn) {
+        if let Some(qp) = nic.services.qps.find(qpn) {
             self.stream_room.resize(STREAM_ROOM, 0);
             qp.on_stream_event(event, &mut self.stream_room, now);
         }
@@ -102,7 +102,9 @@ impl Progress {
 
     /// Reads a socket of the wire. Returns whether there was something.
     pub(super) fn receive_wire(&mut self, nic: &Nic, number: u32, now: Time) -> bool {
-        let Ok(wire) = &nic.wire else { return false };
+        let Ok(wire) = &nic.services.wire else {
+            return false;
+        };
         if wire.is_held_up(number) {
             return false;
         }
@@ -111,7 +113,7 @@ impl Progress {
         let (dispatch, mut came) = (&mut self.dispatch, 0);
         wire.recv(number, WIRE_BUDGET, &mut |run| {
             came += run.map_or(1, |run| run.packets.len());
-            nic.take_completed_early(now);
+            nic.services.take_completed_early(now);
             match run {
                 Some(run) => dispatch.on_inbound_run(nic, &run, now),
                 None => nic.counters().count_dropped(DropReason::Malformed),
@@ -167,7 +169,11 @@ impl Progress {
         let Some(fd) = self.incoming.fd(id) else {
             return;
         };
-        if let Err(e) = nic.poller.add(fd, Token::In(id).raw(), Interest::READ) {
+        if let Err(e) = nic
+            .services
+            .poller
+            .add(fd, Token::In(id).raw(), Interest::READ)
+        {
             tracing::warn!(target: "ferroce::local", "cannot watch a new link: {e}");
         }
     }
@@ -192,7 +198,11 @@ impl Progress {
 
     fn watch_listener(&self, nic: &Nic, interest: Interest) {
         let fd = self.incoming.listener_fd();
-        if let Err(e) = nic.poller.modify(fd, Token::Listener.raw(), interest) {
+        if let Err(e) = nic
+            .services
+            .poller
+            .modify(fd, Token::Listener.raw(), interest)
+        {
             tracing::warn!(target: "ferroce::local", "cannot watch for new links: {e}");
         }
     }
@@ -222,14 +232,14 @@ impl Progress {
         let mut came = 0;
         let received = self.incoming.recv(id, LINK_BUDGET, &mut |frame| {
             came += 1;
-            nic.take_completed_early(now);
+            nic.services.take_completed_early(now);
             dispatch.on_local(nic, frame, now);
         });
         let unwanted = self.dispatch.unwanted() - unwanted;
         if self.incoming.watched() > watched {
             // Somebody must look at the ring from here on, and the program that makes this round
             // may never make another one.
-            nic.sleeper.wake_for(Time(0));
+            nic.services.sleeper.wake_for(Time(0));
         }
         let is_more = self.on_received(nic, id, received, now);
         if let Some(begun) = begun {
@@ -267,7 +277,7 @@ impl Progress {
     pub(super) fn receive_ring(&mut self, nic: &Nic, index: usize, now: Time) {
         let (dispatch, id) = (&mut self.dispatch, self.incoming.watched_id(index));
         let received = self.incoming.recv_ring(index, LINK_BUDGET, &mut |frame| {
-            nic.take_completed_early(now);
+            nic.services.take_completed_early(now);
             dispatch.on_local(nic, frame, now);
         });
         if let Some(id) = id {
@@ -286,8 +296,8 @@ impl Progress {
         }
         if let Received::Closed(slot) | Received::Cut(slot) = received {
             self.short_rings
-                .run(nic, (now, &mut DirectDelivery::default()));
-            nic.boards().on_link_end(id);
+                .run(&nic.services, (now, &mut DirectDelivery::default()));
+            nic.services.boards.on_link_end(id);
             // What it said before that comes first.
             self.dispatch.give_turns(now);
             if let Some(slot) = slot {
@@ -306,14 +316,14 @@ impl Progress {
     /// The process that a way out leads to is gone, and it is known whose the links are. What it
     /// sent before is still to be read.
     fn end_neighbour(&mut self, nic: &Nic, out: u32, now: Time) {
-        let Some((slot, pid)) = nic.neighbours.whose(out) else {
+        let Some((slot, pid)) = nic.services.neighbours.whose(out) else {
             return;
         };
         for id in self.incoming.links_of(slot, pid) {
             self.receive_all(nic, id, now);
         }
         self.short_rings
-            .run(nic, (now, &mut DirectDelivery::default()));
+            .run(&nic.services, (now, &mut DirectDelivery::default()));
         self.dispatch.give_turns(now);
         nic.on_egress_gone(out, now);
     }
@@ -327,7 +337,7 @@ impl Progress {
 
     /// As [`end_predecessors`](Self::end_predecessors), as far as links were accepted.
     fn finish_predecessors(&mut self, nic: &Nic, slot: u16, now: Time) {
-        for out in nic.neighbours.hung_up(slot) {
+        for out in nic.services.neighbours.hung_up(slot) {
             self.end_neighbour(nic, out, now);
         }
         for id in self.incoming.ended_links_of(slot) {
@@ -361,20 +371,20 @@ impl Progress {
         if nic.cm().deadline().is_some_and(|at| at <= now) {
             nic.cm().on_deadline(now);
         }
-        if let Ok(wire) = &nic.wire
+        if let Ok(wire) = &nic.services.wire
             && wire.attempt_due().is_some_and(|at| at <= now)
         {
             wire.take_port(now);
         }
-        if let Ok(wire) = &nic.wire
+        if let Ok(wire) = &nic.services.wire
             && wire.held_up_until().is_some_and(|at| at <= now)
         {
             wire.go_on(now);
         }
-        for cq in nic.delays.due(now, TURN_BUDGET) {
+        for cq in nic.services.delays.due(now, TURN_BUDGET) {
             cq.on_turn(now);
         }
-        nic.timers.due(now, TURN_BUDGET, &mut self.due);
+        nic.services.timers.due(now, TURN_BUDGET, &mut self.due);
         if self.due.contains(&SILENT_LINKS) {
             self.incoming.end_silence(now);
             self.open_listener(nic, now);
@@ -383,7 +393,7 @@ impl Progress {
             self.discard_poisoned(nic);
         }
         for qpn in self.due.drain(..) {
-            if let Some(qp) = nic.qps.find(qpn) {
+            if let Some(qp) = nic.services.qps.find(qpn) {
                 qp.on_timer(now);
             }
         }
@@ -406,7 +416,7 @@ impl Progress {
         }
         for socket in &poisoned {
             // A link that was refused is not watched.
-            let _ = nic.poller.remove(socket.as_raw_fd());
+            let _ = nic.services.poller.remove(socket.as_raw_fd());
         }
         discard(poisoned);
     }
@@ -415,7 +425,8 @@ impl Progress {
     fn time_silence(&mut self, nic: &Nic) {
         let ends = Time::sooner(self.incoming.silence_ends(), self.listener_opens);
         let ends = Time::sooner(ends, self.held_up.ends());
-        nic.set_timer(SILENT_LINKS, self.silence_ends, ends);
+        nic.services
+            .set_timer(SILENT_LINKS, self.silence_ends, ends);
         self.silence_ends = ends;
     }
 }
@@ -424,18 +435,18 @@ impl Nic {
     /// The process that a way out leads to is gone.
     fn on_egress_gone(&self, out: u32, now: Time) {
         self.expect_port(now);
-        let Some(egress) = self.neighbours.remove(out) else {
+        let Some(egress) = self.services.neighbours.remove(out) else {
             return;
         };
         let waited = egress.kill();
         tracing::debug!(target: "ferroce::local", slot = egress.slot(), "a process is gone");
-        for qp in self.qps.all() {
+        for qp in self.services.qps.all() {
             qp.on_process_gone(now);
         }
         give_queued_turns(&waited, now);
         if let Some(slot) = egress.slot() {
             self.cm().on_process_gone(slot);
-            self.end_domains_with(slot);
+            self.services.end_domains_with(slot);
         }
     }
 
@@ -443,19 +454,21 @@ impl Nic {
     /// with it can go on; if not, it is gone, but another process may have its slot by now.
     fn on_link_end(&self, slot: u16, cut: bool, now: Time) {
         self.expect_port(now);
-        match self.neighbours.id_of(slot) {
-            Some(out) if cut || self.neighbours.has_hung_up(out) => self.on_egress_gone(out, now),
+        match self.services.neighbours.id_of(slot) {
+            Some(out) if cut || self.services.neighbours.has_hung_up(out) => {
+                self.on_egress_gone(out, now)
+            }
             Some(_) => {}
             None => {
                 self.cm().on_process_gone(slot);
-                self.end_domains_with(slot);
+                self.services.end_domains_with(slot);
             }
         }
     }
 
     /// A process has ended: the port may be free, if another user had it.
     fn expect_port(&self, now: Time) {
-        if let Ok(wire) = &self.wire {
+        if let Ok(wire) = &self.services.wire {
             wire.on_process_gone(now);
         }
     }

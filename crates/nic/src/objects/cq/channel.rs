@@ -27,7 +27,7 @@ pub struct CompChannel {
 
 /// A queue, by its cookie, has news.
 #[derive(Debug)]
-struct CqEvent(usize);
+pub(crate) struct CqEvent(usize);
 
 impl Owned for CqEvent {
     type Owner = usize;
@@ -39,7 +39,7 @@ impl Owned for CqEvent {
 
 impl Drop for CompChannel {
     fn drop(&mut self) {
-        self.context.nic().forget_door(&self.door);
+        self.context.services().forget_door(&self.door);
     }
 }
 
@@ -72,7 +72,7 @@ impl CompChannel {
     /// # Errors
     /// EAGAIN if the descriptor is non-blocking and there is no event; EINTR when a signal came.
     pub fn take_count(&self) -> io::Result<()> {
-        let taken = self.context.nic().take_count(&self.events, &self.door)?;
+        let taken = self.context.engine().take_count(&self.events, &self.door)?;
         self.door.on_taken(taken.is_some());
         match taken {
             Some(led) => self
@@ -81,7 +81,7 @@ impl CompChannel {
             None => {
                 let left = self.led.load(Ordering::Relaxed);
                 if left > 0 {
-                    self.context.nic().on_leaders_visit();
+                    self.context.services().on_leaders_visit();
                     self.led.store(left - 1, Ordering::Relaxed);
                 }
             }
@@ -91,14 +91,14 @@ impl CompChannel {
     /// A program has armed a queue, and is about to sleep: says which thread does the device's work
     /// meanwhile.
     pub(super) fn on_armed(&self) {
-        let nic = self.context.nic();
+        let services = self.context.services();
         let leads = self.is_led();
         // A thread that leads is in blocking mode.
-        if (!leads || self.door.is_open()) && nic.opens(&self.door) {
-            nic.end_inline(true);
-            nic.expect_at_door(&self.door);
+        if (!leads || self.door.is_open()) && services.opens(&self.door) {
+            services.end_inline(true);
+            self.context.engine().expect_at_door(&self.door);
         } else {
-            nic.end_inline(leads);
+            services.end_inline(leads);
         }
     }
     fn is_led(&self) -> bool {
@@ -113,7 +113,7 @@ impl CompChannel {
     /// armed just now, and what comes wakes the program.
     #[inline]
     pub(super) fn rests(&self) -> bool {
-        self.is_open() && self.door.on_empty() && self.context.nic().rests_at_door()
+        self.is_open() && self.door.on_empty() && self.context.engine().rests_at_door()
     }
     /// Takes the oldest event: the cookie of its CQ.
     pub fn pop(&self) -> Option<usize> {

@@ -22,6 +22,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AsyncEvent, Wc};
 
 pub use self::channel::CompChannel;
+pub(crate) use self::channel::CqEvent;
 pub(crate) use self::delivery::DirectDelivery;
 pub use self::entry::Entry;
 use self::moderation::Moderation;
@@ -153,7 +154,7 @@ impl Cq {
             .as_ref()
             .is_some_and(|channel| channel.is_open())
         {
-            self.context.nic().rest_at_door();
+            self.context.engine().rest_at_door();
         }
     }
     fn poll_once(&self, delivery: &mut DirectDelivery<'_>) -> Result<usize, Error> {
@@ -173,7 +174,7 @@ impl Cq {
             }
         }
         // The ring's lock must be free: the round may push into this very queue.
-        self.context.nic().poll_inline(is_armed, delivery);
+        self.context.engine().poll(is_armed, delivery);
         if !delivery.is_full() && self.sign.has_news() {
             let taken = self.take(delivery);
             // What was caught is good, whatever became of the queue since: that is told next time.
@@ -198,10 +199,10 @@ impl Cq {
             }
             delayed.filter(|_| at_once)
         });
-        self.context.nic().end_delay(delayed, self.id());
+        self.context.services().end_delay(delayed, self.id());
         match &self.channel {
             Some(channel) => channel.on_armed(),
-            None => self.context.nic().end_inline(false),
+            None => self.context.services().end_inline(false),
         }
     }
     /// Changes the capacity (`ibv_resize_cq`).
@@ -227,7 +228,7 @@ impl Cq {
             }
             due
         });
-        self.context.nic().end_delay(due, self.id());
+        self.context.services().end_delay(due, self.id());
     }
     /// Queue pairs that use it, each counted once per queue. `ibv_destroy_cq` answers EBUSY unless
     /// 0.
@@ -314,11 +315,11 @@ impl Cq {
                 // Under the lock, so that a CQ that is being destroyed knows that no event comes
                 // after its last completion.
                 self.notify();
-                self.context.nic().end_delay(due, self.id());
+                self.context.services().end_delay(due, self.id());
                 true
             }
             Pushed::NotifyAt(at) => {
-                self.context.nic().delay(at, self.id(), &self.me);
+                self.context.services().delay(at, self.id(), &self.me);
                 true
             }
             Pushed::Overflowed => {
@@ -330,7 +331,7 @@ impl Cq {
                 // Others use it too. The caller has a queue pair's lock, so they have to wait for
                 // the next round of progress.
                 self.to_fail.store(true, Ordering::Release);
-                self.context.nic().delay(Time(0), self.id(), &self.me);
+                self.context.services().delay(Time(0), self.id(), &self.me);
                 false
             }
             Pushed::Dead => false,
@@ -340,7 +341,7 @@ impl Cq {
     /// delays comes from here on.
     pub fn end_events(&self) {
         self.change(|ring| {
-            self.context.nic().end_delay(ring.due(), self.id());
+            self.context.services().end_delay(ring.due(), self.id());
             ring.disarm();
         });
     }
@@ -413,7 +414,7 @@ impl Waiter for Cq {
             }
         });
         if self.to_fail.swap(false, Ordering::AcqRel) {
-            for qp in self.context.nic().qps().all() {
+            for qp in self.context.services().qps.all() {
                 qp.on_overflow_of(self);
             }
         }
@@ -423,7 +424,7 @@ impl Waiter for Cq {
 impl Drop for Cq {
     fn drop(&mut self) {
         let due = self.ring.lock().due();
-        self.context.nic().end_delay(due, self.id());
+        self.context.services().end_delay(due, self.id());
         if let Some(channel) = &self.channel {
             channel.detach();
         }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ferroce_proto::verbs::AsyncEvent;
 
 use super::Device;
+use crate::Error;
 use crate::base::events::{EventQueue, Owned};
-use crate::{Error, Nic};
+use crate::objects::services::{Engine, Services};
 
 /// What an asynchronous event is about. The numbers are the cookies that the owner gave the
 /// objects.
@@ -29,7 +30,8 @@ pub enum AsyncSubject {
 /// asynchronous events.
 #[derive(Debug)]
 pub struct Context {
-    nic: Arc<Nic>,
+    services: Arc<Services>,
+    engine: Arc<dyn Engine>,
     device: Arc<Device>,
     events: EventQueue<(AsyncEvent, AsyncSubject)>,
 }
@@ -43,14 +45,15 @@ impl Owned for (AsyncEvent, AsyncSubject) {
 }
 
 impl Context {
-    /// Opens a device.
-    ///
-    /// # Errors
-    /// Out of descriptors; whatever stops [`Nic::get`] (a forked child starts its own).
-    pub fn open(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
-        let nic = Nic::get()?;
+    /// An open device, of the process whose objects share `services`.
+    pub(crate) fn new(
+        device: &Arc<Device>,
+        services: &Arc<Services>,
+        engine: Arc<dyn Engine>,
+    ) -> Result<Arc<Self>, Error> {
         let context = Arc::new(Self {
-            nic,
+            services: Arc::clone(services),
+            engine,
             device: Arc::clone(device),
             events: EventQueue::new()?,
         });
@@ -78,9 +81,13 @@ impl Context {
         self.events.forget(subject);
     }
 
-    /// The process's software device.
-    pub(crate) fn nic(&self) -> &Arc<Nic> {
-        &self.nic
+    /// What all objects of the process share.
+    pub(crate) fn services(&self) -> &Arc<Services> {
+        &self.services
+    }
+    /// What makes rounds.
+    pub(crate) fn engine(&self) -> &dyn Engine {
+        &*self.engine
     }
     /// Queues an event.
     pub(crate) fn push_async(&self, event: AsyncEvent, subject: AsyncSubject) {

@@ -57,7 +57,7 @@ impl Pd {
         wait: bool,
         range: &Sge,
     ) -> Result<Option<(u64, u64)>, Error> {
-        let rights = self.context().nic().rights().read();
+        let rights = self.context().services().rights.read();
         let region = rights.get(range.lkey).ok_or_else(|| {
             let reason = RightsError::UnknownKey(range.lkey).to_string();
             Error::new(libc::ENOENT, reason)

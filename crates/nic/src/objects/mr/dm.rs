@@ -9,8 +9,9 @@ use ferroce_os::memory::{Mapping, RawMemory, SharedFile, page_size};
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::{Access, Memory as _, Region, Rights, RightsError, Span};
 
-use crate::services::direct::SharedRange;
-use crate::{Context, Error, Nic};
+use super::SharedRange;
+use crate::objects::services::Services;
+use crate::{Context, Error};
 
 /// Bytes that offsets, and lengths of copies, are a multiple of.
 const UNIT: u64 = 4;
@@ -37,7 +38,7 @@ impl DeviceMemory {
     /// if they are not free.
     pub fn alloc(context: &Context, length: u64, log_align: u32) -> Result<Arc<Self>, Error> {
         let bytes = reserve(context, length, log_align)?;
-        match shared(context.nic(), bytes) {
+        match shared(context.services(), bytes) {
             Some((mapping, shared)) => Ok(Self::new(mapping, Some(shared), length)),
             None => Self::anonymous(bytes),
         }
@@ -180,13 +181,13 @@ fn reserve(context: &Context, length: u64, log_align: u32) -> Result<usize, Erro
 
 /// Memory that peers can map. None: the system does not allow it, or there are as many pieces as
 /// can be shared.
-fn shared(nic: &Arc<Nic>, bytes: usize) -> Option<(Mapping, SharedRange)> {
+fn shared(services: &Arc<Services>, bytes: usize) -> Option<(Mapping, SharedRange)> {
     let file = SharedFile::create(c"ferroce-shared", bytes)
         .inspect_err(|e| tracing::debug!(target: "ferroce::direct", "device memory that no peer can map: {e}"))
         .ok()?;
     let mapping = file.map(bytes).ok()?;
     let range = (mapping.addr(), bytes as u64);
-    let shared = SharedRange::new(nic, file, 0, range)?;
+    let shared = SharedRange::new(services, file, 0, range)?;
     Some((mapping, shared))
 }
 

@@ -35,7 +35,7 @@ impl Pd {
     /// ENOMEM at the device's limit.
     pub fn alloc(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         let permit = context.device().permit(Limit::Pd)?;
-        let id = context.nic().numbers().next_pd();
+        let id = context.services().numbers.next_pd();
         Ok(Arc::new(Self {
             context: Arc::clone(context),
             id,

@@ -8,10 +8,9 @@ use ferroce_os::memory::{Mapping, SharedFile, prepare, probe_range};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, Backing, Region};
 
-use super::{DeviceMemory, Pd};
+use super::{DeviceMemory, Pd, SharedRange};
 use crate::base::sync::lock;
 use crate::objects::device::{Limit, Permit};
-use crate::services::direct::SharedRange;
 use crate::services::revoke::{self, Closing};
 use crate::{Context, Error};
 
@@ -163,8 +162,8 @@ impl Mr {
         };
         let region = || described(pd, range, access);
         let whole = (mapping.addr(), mapping.len() as u64);
-        let nic = pd.context().nic();
-        let shared = file.and_then(|at| SharedRange::new(nic, at.file, at.offset, whole));
+        let services = pd.context().services();
+        let shared = file.and_then(|at| SharedRange::new(services, at.file, at.offset, whole));
         let owner = Owner::Mapped {
             _shared: shared,
             _mapping: mapping,
@@ -220,7 +219,7 @@ impl Mr {
         // while the range is probed.
         let mut now_in = lock(&self.now_in);
         let (addr, length, iova, access) = {
-            let rights = context.nic().rights().read();
+            let rights = context.services().rights.read();
             let region = rights.get(self.key).ok_or_else(gone)?;
             let access = access.unwrap_or(region.access);
             match range {
@@ -231,8 +230,8 @@ impl Mr {
         if self.owner.is_none() {
             check_range(context, addr, length, iova, access)?;
         }
-        let nic = context.nic();
-        nic.revoke(|closing| {
+        let services = context.services();
+        services.revoke(|closing| {
             check_windows(closing.region(self.key))?;
             closing.region(self.key).ok_or_else(gone)?;
             if let Some(pd) = pd {
@@ -243,7 +242,7 @@ impl Mr {
             closing.replace(self.key, described(&now_in, range, access));
             Ok(())
         })?;
-        revoke::publish(nic.rights(), nic.boards(), self.key);
+        revoke::publish(&services.rights, &services.boards, self.key);
         Ok(())
     }
     /// The key, both local and remote.
@@ -265,7 +264,7 @@ impl Mr {
     /// # Errors
     /// EBUSY while windows are bound to it.
     pub fn deregister(&self) -> Result<(), Error> {
-        self.pd.context().nic().revoke(|closing| {
+        self.pd.context().services().revoke(|closing| {
             check_windows(closing.region(self.key))?;
             closing.remove(self.key);
             self.is_closed.store(true, Ordering::Relaxed);
@@ -292,7 +291,7 @@ impl Drop for Mr {
                 closing.remove(self.key);
                 Ok::<_, Infallible>(())
             };
-            let Ok(()) = self.pd.context().nic().revoke(close);
+            let Ok(()) = self.pd.context().services().revoke(close);
         }
         lock(&self.now_in).detach();
         if let Some(Owner::Device(memory)) = &self.owner {
@@ -304,12 +303,12 @@ impl Drop for Mr {
 
 /// Adds a region under a new unpredictable key.
 fn insert(pd: &Pd, region: impl Fn() -> Region) -> Key {
-    let nic = pd.context().nic();
+    let services = pd.context().services();
     loop {
-        let key = nic.numbers().random_key();
-        let mut rights = nic.rights().write();
+        let key = services.numbers.random_key();
+        let mut rights = services.rights.write();
         if rights.insert(key, region()) {
-            nic.boards().publish(key, &region());
+            services.boards.publish(key, &region());
             return key;
         }
     }

@@ -33,10 +33,10 @@ impl Window {
     /// ENOMEM at the device's limit, or when the process has no keys for windows left.
     pub fn alloc(pd: &Arc<Pd>, kind: WindowType) -> Result<Self, Error> {
         let permit = pd.context().device().permit(Limit::Mw)?;
-        let nic = pd.context().nic();
+        let services = pd.context().services();
         let key = (0..TRIES)
-            .map(|_| nic.numbers().random_window_key())
-            .find(|&key| nic.rights().write().insert_window(key, kind, pd.id()))
+            .map(|_| services.numbers.random_window_key())
+            .find(|&key| services.rights.write().insert_window(key, kind, pd.id()))
             .ok_or_else(|| Error::no_memory("this process has no keys for memory windows left"))?;
         pd.attach();
         Ok(Self {
@@ -111,8 +111,8 @@ pub struct WindowRange {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        let nic = self.pd.context().nic();
-        revoke_window(nic.rights(), nic.boards(), self.first_key);
+        let services = self.pd.context().services();
+        revoke_window(&services.rights, &services.boards, self.first_key);
         self.pd.detach();
     }
 }

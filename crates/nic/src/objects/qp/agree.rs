@@ -11,9 +11,9 @@ impl Qp {
     /// The nonces for a connection to `to` over the wire, if packets are authenticated.
     ///
     /// # Errors
-    /// As [`Nic::ask_nonce`](crate::Nic::ask_nonce).
+    /// As [`Services::ask_nonce`](crate::objects::services::Services::ask_nonce).
     pub(crate) fn agree(&self, to: Qpn, path: &Addressing) -> Result<Option<Agreed>, Error> {
-        let Some(auth) = self.nic().auth() else {
+        let Some(auth) = self.services().auth() else {
             return Ok(None);
         };
         let own = End {
@@ -21,7 +21,9 @@ impl Qp {
             qpn: self.qpn(),
             nonce: self.next_nonce(),
         };
-        let nonce = self.nic().ask_nonce(auth, &own, to, path)?;
+        let nonce = self
+            .services()
+            .ask_nonce(self.pd.context().engine(), auth, &own, to, path)?;
         let peer = End {
             gid: path.dst,
             qpn: to,

@@ -78,7 +78,7 @@ impl Qp {
         let room = self.room(locked, paced.as_ref(), now)?;
         let mut batch = egress.batch();
         batch.addressing = addressing;
-        let must_know = is_wire && self.nic().auth().is_some();
+        let must_know = is_wire && self.services().auth().is_some();
         let belongs = |locked: &Locked| {
             let next = locked.transport.next_datagram();
             let known = next.is_some_and(|to| locked.seal.knows((addressing.dst, to.qpn)));
@@ -123,9 +123,9 @@ impl Qp {
         if let Some(known) = locked.known.as_ref().filter(usable) {
             return known.path.clone();
         }
-        let ah = self.nic().ahs().find(to.ah);
+        let ah = self.services().ahs.find(to.ah);
         let path = ah.and_then(|ah| {
-            choose_datagram(self.nic(), self.pd.context().device(), ah.attr(), to.qpn)
+            choose_datagram(self.services(), self.pd.context().device(), ah.attr(), to.qpn)
                 .map_err(|e| {
                     tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "datagrams to nowhere: {}", e.reason);
                 })

@@ -30,7 +30,7 @@ impl Qp {
             return None;
         };
         let direct = rc.next_direct()?;
-        let boards = self.nic().boards();
+        let boards = &self.services().boards;
         boards.own()?;
         self.with_sending_cx(locked, now, |locked, cx| {
             let Transport::Rc(rc) = &mut locked.transport else {
@@ -131,7 +131,7 @@ impl Qp {
             .as_ref()
             .zip(path.map(|Path { addressing, .. }| addressing));
         let who = (self.qpn, self.pd.id().0);
-        locked.granted = Some(self.nic().boards().grant(who, locked.granted, granted));
+        locked.granted = Some(self.services().boards.grant(who, locked.granted, granted));
     }
 
     /// Makes sure that no peer is in the middle of using what it granted before.
@@ -143,7 +143,7 @@ impl Qp {
         if let Transport::Rc(rc) = &locked.transport
             && let Some(token) = rc.rendezvous()
         {
-            let boards = self.nic().boards();
+            let boards = &self.services().boards;
             boards.begin_rendezvous(self.qpn, self.pd.id().0, Some(token));
         }
     }
@@ -158,7 +158,7 @@ impl Qp {
         if !is_local || self.qp_type != QpType::Rc || rc.rendezvous().is_some() {
             return;
         }
-        let boards = self.nic().boards();
+        let boards = &self.services().boards;
         if let Some(token) = boards.begin_rendezvous(self.qpn, self.pd.id().0, None) {
             rc.begin_rendezvous(token);
         }
@@ -167,8 +167,8 @@ impl Qp {
     /// Copies what the peer offers. Returns whether all of it is there.
     pub(super) fn fetch(&self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
         let fetched = self
-            .nic()
-            .boards()
+            .services()
+            .boards
             .fetch(rendezvous, clock::monotonic(), to);
         let counters = self.pd.context().device().counters();
         match fetched {
@@ -186,7 +186,7 @@ impl Qp {
     /// Takes back what it grants. When it returns no peer is in the middle of using it.
     pub(super) fn end_grant(&self) {
         if self.qp_type == QpType::Rc {
-            self.nic().boards().end_grant(self.qpn);
+            self.services().boards.end_grant(self.qpn);
         }
     }
 }

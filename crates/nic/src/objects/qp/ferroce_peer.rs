@@ -110,7 +110,7 @@ impl Qp {
             mark,
         };
         if !egress.is_blocked() {
-            self.nic().send_drain(egress, *addressing, &question);
+            self.services().send_drain(egress, *addressing, &question);
         }
         let wait = AGAIN * (1 << locked.asked.times.min(24));
         locked.asked.times += 1;

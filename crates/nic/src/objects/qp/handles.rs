@@ -121,7 +121,7 @@ impl Qp {
         (qpn, qp_type): (Qpn, QpType),
         make: impl FnOnce(&Arc<Self>) -> usize,
     ) -> Result<(), Error> {
-        let elsewhere = slot_of(qpn) != xrcd.context().nic().numbers().slot();
+        let elsewhere = slot_of(qpn) != xrcd.context().services().numbers.slot();
         if elsewhere && xrcd.domain().place().is_some() && qp_type == QpType::XrcRecv {
             let qp = Opened::open(xrcd, qpn, |opened| Self::imported_handle(xrcd, opened))?;
             qp.handles.add(make(&qp), xrcd.context(), Some(xrcd));

@@ -97,7 +97,7 @@ impl Qp {
             return vec![DropReason::NoQp; run.packets.len()];
         }
         let opened;
-        let run = if self.nic().auth().is_some() {
+        let run = if self.services().auth().is_some() {
             (opened, dropped) = self.open_run(&mut locked, run);
             &InboundRun {
                 packets: &opened,
@@ -202,7 +202,7 @@ impl Qp {
     /// near. What the peer has taken by now is done, and not flushed.
     pub(crate) fn speak_up(&self, now: Time) {
         if self.waits_within_host() {
-            self.nic().hear();
+            self.pd.context().engine().hear();
         }
         let mut locked = self.lock();
         self.run_short_rings(&mut locked, now);
@@ -234,7 +234,7 @@ impl Qp {
         let lossy = locked.traits.is_some_and(|traits| !traits.lossless);
         if lossy && !locked.queued && !locked.retired && locked.transport.owes_only_ack() {
             if !std::mem::replace(&mut locked.holds_ack, true) {
-                self.nic().push_ready(self.me());
+                self.services().push_ready(self.me());
             }
             return;
         }
@@ -331,10 +331,10 @@ impl Addresses for Qp {
         self.pd.context().device().has_address(gid.ip())
     }
     fn is_local(&self, gid: Gid) -> bool {
-        self.nic().is_local(gid.ip())
+        self.services().is_local(gid.ip())
     }
     fn loops_on_wire(&self) -> bool {
-        self.nic().policy() == Policy::Wire
+        self.services().policy == Policy::Wire
     }
 }
 

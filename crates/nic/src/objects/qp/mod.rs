@@ -20,6 +20,7 @@ mod seal;
 mod share;
 mod step;
 mod stream;
+mod table;
 mod transport;
 mod within_host;
 
@@ -34,17 +35,22 @@ use ferroce_proto::ud::UdQp;
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpCap, QpState, QpType};
 
 pub(crate) use self::fast::brief::Taken;
+pub(crate) use self::fast::watched::{
+    End, NewShortRings, ShortRingOffer, Watch, WatchedShortRings,
+};
 use self::guard::QpLock;
 use self::handles::Handles;
 use self::locked::Locked;
 pub(crate) use self::modify::Stations;
 use self::queues::Queues;
+pub(crate) use self::table::QpTable;
 use self::transport::Transport;
 use crate::base::sync::lock;
 use crate::base::tally::Tally;
 use crate::objects::device::{DeviceAttr, Limit, Permit, Protocol};
+use crate::objects::services::Services;
 use crate::objects::xrc::Opened;
-use crate::{Cq, Error, Nic, Pd, Srq, Xrcd};
+use crate::{Cq, Error, Pd, Srq, Xrcd};
 
 /// What `ibv_create_qp` needs.
 #[derive(Debug)]
@@ -65,8 +71,8 @@ pub struct QpInit {
 pub struct Qp {
     me: Weak<Self>,
     pd: Arc<Pd>,
-    /// That of its context, which each message asks for a few times.
-    nic: Arc<Nic>,
+    /// Those of its context, which each message asks for a few times.
+    services: Arc<Services>,
     queues: Queues,
     qpn: Qpn,
     qp_type: QpType,
@@ -147,8 +153,8 @@ impl Qp {
     ) -> Result<Arc<Self>, Error> {
         let device = pd.context().device();
         let permit = device.permit(Limit::Qp)?;
-        let nic = pd.context().nic();
-        let qp = nic.qps().insert(nic.numbers(), |qpn| {
+        let services = pd.context().services();
+        let qp = services.qps.insert(&services.numbers, |qpn| {
             let config = config(qpn);
             let transport = match config.qp_type {
                 _ if device.protocol() == Protocol::Iwarp => {
@@ -196,7 +202,7 @@ impl Qp {
         Self {
             me: Weak::clone(me),
             pd: Arc::clone(pd),
-            nic: Arc::clone(pd.context().nic()),
+            services: Arc::clone(pd.context().services()),
             queues,
             qpn: config.qpn,
             qp_type: config.qp_type,
@@ -289,16 +295,16 @@ impl Qp {
     /// nothing.
     pub fn destroy(&self) {
         if let Some(opened) = &self.opened {
-            opened.close(self.nic());
+            opened.close(self.services());
             return self.handles.clear();
         }
         if !self.retire() {
             return;
         }
         self.end_grant();
-        self.nic().forget_borrower(self.qpn);
+        self.services().forget_borrower(self.qpn);
         self.leave_groups();
-        self.nic().qps().remove(self.qpn);
+        self.services().qps.remove(self.qpn);
         self.unbind_windows();
         self.pd.detach();
         self.queues.detach();
@@ -312,10 +318,10 @@ impl Qp {
 
     /// What it bound, of type 2, opens nothing any more.
     fn unbind_windows(&self) {
-        let mut rights = self.nic().rights().write();
+        let mut rights = self.services().rights.write();
         for key in rights.unbind_windows_of(self.qpn) {
             // Peers that use the window are waited for by the queue pair's number.
-            let _ = self.nic().boards().close_window(key);
+            let _ = self.services().boards.close_window(key);
         }
     }
 
@@ -325,7 +331,7 @@ impl Qp {
         let mut fast = self.lock_fast();
         fast.settle_early_completion();
         // Even if it promised nothing just now.
-        self.nic().release_early_completion(self.qpn);
+        self.services().release_early_completion(self.qpn);
     }
 
     fn me(&self) -> Arc<Self> {
@@ -341,8 +347,8 @@ impl Qp {
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.me)
     }
-    pub(crate) fn nic(&self) -> &Arc<Nic> {
-        &self.nic
+    pub(crate) fn services(&self) -> &Arc<Services> {
+        &self.services
     }
 }
 

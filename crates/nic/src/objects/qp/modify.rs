@@ -67,7 +67,7 @@ impl Qp {
                 locked.set_path(self, chosen);
                 self.change_account(locked);
             }
-            locked.follow_state(self.nic(), (attr, after), agreed);
+            locked.follow_state(self.services(), (attr, after), agreed);
             if agreed.is_some() {
                 // The handshake has shown it.
                 self.meet_ferroce_peer(locked);
@@ -96,7 +96,7 @@ impl Qp {
             self.unbind_windows();
         }
         if matches!(after, QpState::Reset | QpState::Err) {
-            self.nic().forget_borrower(self.qpn);
+            self.services().forget_borrower(self.qpn);
         }
         let regrants = mask.contains(AttrMask::ACCESS_FLAGS) && after != QpState::Init;
         if regrants || matches!(after, QpState::Reset | QpState::Err) {
@@ -118,7 +118,7 @@ impl Qp {
         }
         let until = clock::monotonic() + neighbour::PATIENCE;
         for ip in to.map(|gid| gid.ip()) {
-            if !(ip.is_multicast() || self.nic().is_local(ip)) {
+            if !(ip.is_multicast() || self.services().is_local(ip)) {
                 neighbour::resolve(ip, scope_of(ip, device.ifindex()), until)?;
             }
         }
@@ -141,7 +141,7 @@ impl Qp {
                 qpn: pick(AttrMask::DEST_QPN, attr).dest_qp_num,
                 mtu: pick(AttrMask::PATH_MTU, attr).path_mtu,
             };
-            choose(self.nic(), self.pd.context().device(), &to)
+            choose(self.services(), self.pd.context().device(), &to)
         };
         // It is not used yet, but must be usable.
         let alternate = mask.contains(AttrMask::ALT_PATH).then(|| {

@@ -7,7 +7,7 @@ use ferroce_proto::verbs::QpType;
 
 use super::Qp;
 use crate::Error;
-use crate::engine::GroupAt;
+use crate::objects::groups::GroupAt;
 
 impl Qp {
     /// Attaches the queue pair to a group on its device's interface: this host becomes a member,
@@ -20,7 +20,7 @@ impl Qp {
     pub fn attach_mcast(&self, group: Gid) -> Result<(), Error> {
         let at = self.group_at(group)?;
         let limits = self.pd.context().device().limits();
-        self.nic().attach_to_group(limits, at, self.qpn)
+        self.services().attach_to_group(limits, at, self.qpn)
     }
 
     /// Detaches it.
@@ -29,7 +29,7 @@ impl Qp {
     /// EINVAL if it is not attached.
     pub fn detach_mcast(&self, group: Gid) -> Result<(), Error> {
         let at = self.group_at(group)?;
-        if self.nic().detach_from_group(at, self.qpn) {
+        if self.services().detach_from_group(at, self.qpn) {
             return Ok(());
         }
         Err(Error::invalid(format!(
@@ -58,13 +58,13 @@ impl Qp {
     /// Whether it is attached to any group. Such a queue pair must not be destroyed by the program.
     #[must_use]
     pub fn is_attached(&self) -> bool {
-        self.qp_type == QpType::Ud && self.nic().is_in_group(self.qpn)
+        self.qp_type == QpType::Ud && self.services().is_in_group(self.qpn)
     }
 
     /// Ends all attachments.
     pub(super) fn leave_groups(&self) {
         if self.qp_type == QpType::Ud {
-            self.nic().leave_groups(self.qpn);
+            self.services().leave_groups(self.qpn);
         }
     }
 

@@ -51,7 +51,7 @@ impl Qp {
             if bytes >= TURN_BYTES || packets >= TURN_PACKETS || moved >= TURN_DIRECT {
                 locked.queued = true;
                 if !locked.holds_ack {
-                    self.nic().push_ready(self.me());
+                    self.services().push_ready(self.me());
                 }
                 return;
             }

@@ -36,7 +36,7 @@ impl Qp {
         (!unpaced).then(|| {
             let dest = dest();
             Paced {
-                flow: self.nic().pacer().to(addressing.dst, dest),
+                flow: self.services().pacer.to(addressing.dst, dest),
                 egress: Arc::clone(egress),
                 addressing: *addressing,
                 dest,
@@ -88,8 +88,8 @@ impl Qp {
     }
 
     fn ask(&self, paced: &Paced, now: Time) {
-        let nic = self.nic();
+        let services = self.services();
         let question = Pacer::ask(&paced.flow, self.qpn, paced.dest, now);
-        nic.send_drain(&paced.egress, paced.addressing, &question);
+        services.send_drain(&paced.egress, paced.addressing, &question);
     }
 }

@@ -80,12 +80,12 @@ impl Sink for Results<'_, '_> {
         self.qp.fetch(rendezvous, to)
     }
     fn end_rendezvous(&mut self) {
-        self.qp.nic().boards().end_rendezvous(self.qp.qpn);
+        self.qp.services().boards.end_rendezvous(self.qp.qpn);
     }
     fn invalidated(&mut self, key: Key) {
         // A peer that still uses this key was never granted it. The entry is freed when the peer's
         // hazard clears.
-        let _ = self.qp.nic().boards().close_window(key);
+        let _ = self.qp.services().boards.close_window(key);
     }
     fn event(&mut self, event: QpEvent) {
         self.qp.handles.push_async(event.into());
@@ -99,7 +99,7 @@ impl Sink for Results<'_, '_> {
             return Some(found.pd().id());
         }
         let xrcd = self.qp.queues.xrcd.as_ref()?;
-        if self.qp.nic().may_borrow(self.qp, xrcd, srq) {
+        if self.qp.services().may_borrow(self.qp, xrcd, srq) {
             // No memory is open to peers there.
             return Some(xrcd.pd().id());
         }
@@ -110,14 +110,16 @@ impl Sink for Results<'_, '_> {
     fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
         match (self.xrc(srq), &self.qp.queues.xrcd) {
             (Some(own), _) => own.take(Some(self.qp)).into(),
-            (None, Some(xrcd)) => self.qp.nic().borrow_recv(self.qp, xrcd, srq),
+            (None, Some(xrcd)) => self.qp.services().borrow_recv(self.qp, xrcd, srq),
             (None, None) => Taken::Empty,
         }
     }
     fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
         self.count_received(&wc);
         let Some(own) = self.xrc(srq) else {
-            self.qp.nic().finish_borrowed(self.qp, srq, wc, solicited);
+            self.qp
+                .services()
+                .finish_borrowed(self.qp, srq, wc, solicited);
             return true;
         };
         own.complete(wc, solicited)

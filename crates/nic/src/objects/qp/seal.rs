@@ -20,6 +20,7 @@ use crate::base::counters::DropReason;
 use crate::base::denials::{Asker, Denial};
 use crate::link::InboundRun;
 use crate::link::path::{Path, Reach};
+use crate::objects::services::Services;
 use crate::services::auth::{Agreed, draw};
 use crate::services::auth::{Auth, addresses};
 
@@ -131,11 +132,11 @@ impl Locked {
     /// begins.
     pub(super) fn follow_state(
         &mut self,
-        nic: &crate::Nic,
+        services: &Services,
         (attr, after): (&QpAttr, QpState),
         agreed: Option<Agreed>,
     ) {
-        let Some(auth) = nic.auth() else { return };
+        let Some(auth) = services.auth() else { return };
         match (after, agreed) {
             (QpState::Reset, _) => {
                 if self.seal.deadline().is_some() {
@@ -170,14 +171,14 @@ impl Qp {
     ///
     /// # Errors
     /// EOPNOTSUPP for a path that the key does not cover, and where the caller must not wait; else
-    /// as [`Nic::ask_nonce`](crate::Nic::ask_nonce).
+    /// as [`Services::ask_nonce`](crate::objects::services::Services::ask_nonce).
     pub(super) fn authenticate(
         &self,
         (attr, mask): (&QpAttr, AttrMask),
         paths: (&Found, &Found),
         stations: Stations,
     ) -> Result<Option<Agreed>, Error> {
-        if self.nic().auth().is_none() {
+        if self.services().auth().is_none() {
             return Ok(None);
         }
         let (chosen, alternate) = (Way::of(paths.0), Way::of(paths.1));
@@ -239,7 +240,7 @@ impl Qp {
         locked: &mut Locked,
         run: &InboundRun<'a>,
     ) -> (SmallVec<[&'a [u8]; 16]>, Vec<DropReason>) {
-        let secret = self.nic().auth().map(Auth::secret);
+        let secret = self.services().auth().map(Auth::secret);
         let opened = secret.map_or_else(SmallVec::new, |secret| {
             let of = (secret, self.qpn);
             locked.seal.open(&locked.transport, of, run)
@@ -259,7 +260,7 @@ impl Qp {
         path: &Addressing,
         now: Time,
     ) -> Admission {
-        let Some(auth) = self.nic().auth() else {
+        let Some(auth) = self.services().auth() else {
             return Admission::Now;
         };
         let receiver = (path.dst, to);
@@ -275,7 +276,7 @@ impl Qp {
             return Admission::Later;
         }
         locked.seal.asking = None;
-        self.nic()
+        self.services()
             .count_denied_on(path.src, Asker::Host, Denial::Handshake);
         Admission::Never
     }
@@ -305,7 +306,7 @@ impl Qp {
         }
         let asking = locked.seal.asking.as_mut();
         if let Some(message) = asking.and_then(|(asking, _)| asking.poll(now)) {
-            self.nic().send_message(auth, *path, &message);
+            self.services().send_message(auth, *path, &message);
         }
     }
 

@@ -34,7 +34,7 @@ impl Qp {
         if let (Transport::Rc(_), Some(together)) = (&locked.transport, path.together) {
             let dest = locked.transport.dest();
             locked.share = Some(Box::new(Share {
-                account: self.nic().budgets().to(path.addressing.dst, dest),
+                account: self.services().budgets.to(path.addressing.dst, dest),
                 stake: Stake::new(self.qpn, together),
             }));
         }
@@ -73,8 +73,8 @@ impl Qp {
     }
 
     fn call(&self, called: Option<Qpn>) {
-        if let Some(qp) = called.and_then(|qpn| self.nic().qps().find(qpn)) {
-            self.nic().push_ready(qp);
+        if let Some(qp) = called.and_then(|qpn| self.services().qps.find(qpn)) {
+            self.services().push_ready(qp);
         }
     }
 }

@@ -156,7 +156,7 @@ impl Qp {
         (now, delivery): (Time, &mut DirectDelivery<'_>),
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
-        let rights = self.nic().rights().read();
+        let rights = self.services().rights.read();
         locked.seen = now;
         locked.eligibility.end();
         f(
@@ -204,8 +204,8 @@ impl Qp {
     pub(super) fn run_local(&self, locked: &mut Locked, now: Time) {
         while let Some(op) = locked.transport.next_local().filter(|_| !locked.retired) {
             let before = locked.transport.state();
-            let boards = self.nic().boards();
-            let mut rights = self.nic().rights().write();
+            let boards = &self.services().boards;
+            let mut rights = self.services().rights.write();
             let closes = self.closes(&rights, &op);
             if closes.is_some_and(|key| !boards.close_window(key)) {
                 locked.closes_at = Some(now + CLOSE_AGAIN);
@@ -250,7 +250,8 @@ impl Qp {
             return;
         };
         if locked.timer.is_none_or(|entry| next < entry) {
-            self.nic().set_timer(self.qpn, locked.timer, Some(next));
+            self.services()
+                .set_timer(self.qpn, locked.timer, Some(next));
             locked.timer = Some(next);
         }
     }
@@ -272,7 +273,7 @@ impl Qp {
     /// Puts the next entry in the place of one that is used up, even if it is later.
     pub(super) fn renew_timer(&self, locked: &mut Locked) {
         let next = locked.deadline();
-        self.nic().set_timer(self.qpn, locked.timer, next);
+        self.services().set_timer(self.qpn, locked.timer, next);
         locked.timer = next;
     }
 
@@ -316,15 +317,16 @@ impl Qp {
         if std::mem::replace(&mut locked.retired, true) {
             return false;
         }
-        self.nic().set_timer(self.qpn, locked.timer.take(), None);
-        self.nic().release_early_completion(self.qpn);
+        self.services()
+            .set_timer(self.qpn, locked.timer.take(), None);
+        self.services().release_early_completion(self.qpn);
         self.say_end(&mut locked);
         let parting = self.drop_stream(&mut locked);
         locked.set_path(self, None);
         self.change_account(&mut locked);
         drop(locked);
         if let Some((stream, until)) = parting {
-            self.nic().unwatch_stream(stream.fd());
+            self.services().unwatch_stream(stream.fd());
             stream.outlast(until);
         }
         true

@@ -57,9 +57,9 @@ impl Qp {
         // What each key grants is the peer's from here on (siw looks at nothing else either).
         iwarp.set_access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC);
         let (early, ticket) = (connection.early.clone(), connection.ticket_to_show());
-        // Whoever has the ticket of the reply finds the queue pair connected.
+        // A peer that has the ticket of the reply finds the queue pair connected.
         let (stream, replied) = Stream::begin(connection);
-        let watched = replied.and_then(|()| self.nic().watch_stream(stream.fd(), self.qpn));
+        let watched = replied.and_then(|()| self.services().watch_stream(stream.fd(), self.qpn));
         let ends = stream.ends();
         locked.stream = Some(Box::new(stream));
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "connected over TCP");
@@ -233,7 +233,9 @@ impl Qp {
     fn watch_for_room(&self, locked: &mut Locked, stream: &mut Stream) {
         let waits = iwarp_of(locked).is_some_and(|iwarp| iwarp.wants_transmit());
         if let Some(interest) = stream.watch_for(waits)
-            && let Err(e) = self.nic().rewatch_stream(stream.fd(), self.qpn, interest)
+            && let Err(e) = self
+                .services()
+                .rewatch_stream(stream.fd(), self.qpn, interest)
         {
             tracing::warn!(target: "ferroce::iwarp", qpn = self.qpn.get(), "cannot watch a connection: {e}");
         }
@@ -258,7 +260,7 @@ impl Qp {
             if let iwarp::Event::Ended(ended) = event {
                 self.note_end(ended);
                 if let Some(id) = id {
-                    self.nic().cm().on_stream_ended(id);
+                    self.pd.context().engine().on_stream_ended(id);
                 }
             }
         }
@@ -284,7 +286,8 @@ impl Qp {
             stream.end();
             let _ = stream.watch_for(false).map(|interest| {
                 // It is closed soon; until then it is looked at in vain.
-                self.nic().rewatch_stream(stream.fd(), self.qpn, interest)
+                self.services()
+                    .rewatch_stream(stream.fd(), self.qpn, interest)
             });
         }
     }

@@ -47,7 +47,7 @@ impl Qp {
         ticket: Ticket,
         ends: [SocketAddr; 2],
     ) {
-        let egress = self.nic().egress_to_own_user(slot_of(ticket.qpn));
+        let egress = self.services().egress_to_own_user(slot_of(ticket.qpn));
         let Some(egress) = egress else {
             return self.go_over_tcp(locked);
         };
@@ -132,7 +132,7 @@ impl Qp {
         if !offer.is_of(ends) {
             return Err(DropReason::Origin);
         }
-        let egress = self.nic().egress_to_own_user(origin.slot());
+        let egress = self.services().egress_to_own_user(origin.slot());
         let (Some(egress), Some(peer)) = (egress, origin.qpn()) else {
             return Err(DropReason::Origin);
         };
@@ -155,7 +155,7 @@ impl Qp {
             return;
         }
         stream.set_way(Way::WithinHost);
-        self.nic().unwatch_stream(stream.fd());
+        self.services().unwatch_stream(stream.fd());
         if let Some(iwarp) = iwarp_of(locked) {
             iwarp.go_within_host();
         }
@@ -213,7 +213,7 @@ impl Qp {
             Met::Nothing => {
                 if iwarp_of(locked).is_some_and(|iwarp| iwarp.wants_transmit()) {
                     locked.queued = true;
-                    self.nic().push_ready(self.me());
+                    self.services().push_ready(self.me());
                 }
             }
         }

@@ -78,10 +78,10 @@ impl Srq {
                 "the XRC domain or the completion queue belongs to another context",
             ));
         }
-        let nic = context.nic();
+        let services = context.services();
         let srq = Self::build(pd, attr, || {
             Ok(Some(Xrc {
-                number: nic.domains().take_srqn(nic.numbers())?,
+                number: services.domains.take_srqn(&services.numbers)?,
                 xrcd: Arc::clone(xrcd),
                 cq: Arc::clone(cq),
             }))
@@ -193,7 +193,7 @@ impl Srq {
         if let Some(xrc) = &self.xrc {
             xrc.cq.detach();
             xrc.xrcd.detach();
-            self.context().nic().domains().return_srqn(xrc.number);
+            self.context().services().domains.return_srqn(xrc.number);
         }
     }
 
@@ -246,7 +246,7 @@ impl Srq {
     /// Puts a part of a message into the memory of a work request that was taken for another
     /// process. Returns whether its keys open the memory.
     pub(crate) fn fill(&self, wr: &RecvWr, offset: u64, part: &[u8]) -> bool {
-        let rights = self.context().nic().rights().read();
+        let rights = self.context().services().rights.read();
         // Held, so that nothing is written once `destroy` has returned.
         let queue = lock(&self.queue);
         queue.is_retired()
@@ -267,7 +267,7 @@ impl Srq {
     fn send_borrowers_away(&self) {
         while let Some(waiting) = lock(&self.queue).next_waiting() {
             if let Waiter::Borrower(borrower) = waiting {
-                self.context().nic().refuse_to_lend(borrower);
+                self.context().services().refuse_to_lend(borrower);
             }
         }
     }
@@ -287,7 +287,7 @@ impl Srq {
                     }
                 }
                 // Whether its peer still waits only its process knows.
-                Waiter::Borrower(borrower) => self.context().nic().offer_to_lend(borrower),
+                Waiter::Borrower(borrower) => self.context().services().offer_to_lend(borrower),
             }
         }
     }

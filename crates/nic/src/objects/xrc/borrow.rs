@@ -18,12 +18,12 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{RecvWr, Sge, Wc, WcStatus};
 
 use super::Xrcd;
-use crate::Nic;
 use crate::base::numbers::slot_of;
 use crate::base::sync::lock;
 use crate::link::local::{Frame, LendAnswer, Lending};
 use crate::link::path::Egress;
 use crate::objects::mr::MappedPart;
+use crate::objects::services::Services;
 use crate::{Error, Mr, Pd, Qp};
 
 /// Bytes of a message that go to the owner at once.
@@ -143,7 +143,7 @@ impl Loan {
 }
 
 impl Borrowing {
-    /// A loan has ended, in the midst of a step; [`Nic::settle`] does the rest.
+    /// A loan has ended, in the midst of a step; [`Services::settle`] does the rest.
     fn end(&self, owner: Arc<Egress>, loan: Loan, done: Option<(Wc, bool)>) {
         lock(&self.ended).push(Ended { owner, loan, done });
         self.any_ended.store(true, Ordering::Release);
@@ -157,15 +157,15 @@ impl Borrowing {
     }
 }
 
-impl Nic {
+impl Services {
     /// Whether a message for `qp` may name a queue that this process does not have: one of another
     /// process that has opened the domain's file, too. That process may still say no.
     pub(crate) fn may_borrow(&self, qp: &Qp, xrcd: &Xrcd, srq: Srqn) -> bool {
         let slot = slot_of(Qpn::new(srq.get()));
-        if xrcd.domain().place().is_none() || slot == self.numbers().slot() {
+        if xrcd.domain().place().is_none() || slot == self.numbers.slot() {
             return false;
         }
-        let mut entries = lock(&self.domains().borrowing.entries);
+        let mut entries = lock(&self.domains.borrowing.entries);
         let entry = entries.get(&qp.qpn()).filter(|entry| entry.srq == srq);
         match entry.map(|entry| &entry.state) {
             Some(State::Refused) => {
@@ -179,7 +179,7 @@ impl Nic {
 
     /// Takes a receive that was lent for a message to `qp`, or asks for one.
     pub(crate) fn borrow_recv(&self, qp: &Qp, xrcd: &Xrcd, srq: Srqn) -> Taken {
-        let borrowing = &self.domains().borrowing;
+        let borrowing = &self.domains.borrowing;
         let mut entries = lock(&borrowing.entries);
         if let Some(entry) = entries.get_mut(&qp.qpn()).filter(|e| e.srq == srq) {
             match std::mem::replace(&mut entry.state, State::Asked) {
@@ -222,7 +222,7 @@ impl Nic {
 
     /// The receive that a message to `qp` used is done.
     pub(crate) fn finish_borrowed(&self, qp: &Qp, srq: Srqn, wc: Wc, solicited: bool) {
-        let borrowing = &self.domains().borrowing;
+        let borrowing = &self.domains.borrowing;
         let mut entries = lock(&borrowing.entries);
         if entries.get(&qp.qpn()).is_none_or(|entry| entry.srq != srq) {
             return;
@@ -240,7 +240,7 @@ impl Nic {
 
     /// A target is gone, or takes no message any more.
     pub(crate) fn forget_borrower(&self, qpn: Qpn) {
-        let borrowing = &self.domains().borrowing;
+        let borrowing = &self.domains.borrowing;
         let entry = lock(&borrowing.entries).remove(&qpn);
         if let Some(entry) = entry {
             borrowing.give_up(entry);
@@ -250,7 +250,7 @@ impl Nic {
 
     /// Tells the owners of receives what became of them. No lock is held.
     pub(crate) fn settle(&self) {
-        let borrowing = &self.domains().borrowing;
+        let borrowing = &self.domains.borrowing;
         if !borrowing.any_ended.load(Ordering::Relaxed)
             || !borrowing.any_ended.swap(false, Ordering::AcqRel)
         {
@@ -311,7 +311,7 @@ impl Nic {
     /// The process of a slot is gone: what was asked of it is not to be had.
     pub(super) fn end_borrowing_from(&self, slot: u16) {
         let of_slot = |entry: &Entry| entry.owner.slot() == Some(slot);
-        let waiting: Vec<_> = lock(&self.domains().borrowing.entries)
+        let waiting: Vec<_> = lock(&self.domains.borrowing.entries)
             .values()
             .filter(|entry| of_slot(entry))
             .filter_map(|entry| Some((entry.target.upgrade()?, entry.srq)))
@@ -327,7 +327,7 @@ impl Nic {
         slot: u16,
         (qpn, srq): (Qpn, Srqn),
     ) -> Option<(Arc<Qp>, Arc<Egress>)> {
-        let entries = lock(&self.domains().borrowing.entries);
+        let entries = lock(&self.domains.borrowing.entries);
         let entry = entries.get(&qpn).filter(|entry| {
             let waits = matches!(entry.state, State::Asked | State::Empty);
             waits && entry.srq == srq && entry.owner.slot() == Some(slot)
@@ -338,7 +338,7 @@ impl Nic {
     /// The queue that a target found empty is not any more: its peer may come again, and the owner
     /// is asked anew.
     fn end_wait(&self, target: &Qp, srq: Srqn) {
-        let mut entries = lock(&self.domains().borrowing.entries);
+        let mut entries = lock(&self.domains.borrowing.entries);
         let entry = entries.get(&target.qpn());
         if entry.is_some_and(|entry| entry.srq == srq && matches!(entry.state, State::Empty)) {
             entries.remove(&target.qpn());
@@ -351,7 +351,7 @@ impl Nic {
     fn change_borrower(&self, target: &Qp, srq: Srqn, state: State) {
         let there = !matches!(state, State::Empty);
         let before = {
-            let mut entries = lock(&self.domains().borrowing.entries);
+            let mut entries = lock(&self.domains.borrowing.entries);
             let entry = entries.get_mut(&target.qpn());
             let Some(entry) = entry.filter(|entry| entry.srq == srq) else {
                 return;

@@ -9,12 +9,12 @@ use ferroce_proto::ids::{Qpn, Srqn};
 use ferroce_proto::rc::total;
 use ferroce_proto::verbs::{RecvWr, Wc, WcStatus};
 
-use crate::Nic;
 use crate::Srq;
 use crate::base::inode::DomainKey;
 use crate::base::numbers::slot_of;
 use crate::base::sync::lock;
 use crate::link::local::{Frame, LendAnswer, Lending};
+use crate::objects::services::Services;
 
 /// Who needs a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,13 +78,13 @@ impl Lender {
     }
 }
 
-impl Nic {
+impl Services {
     /// A target of the process in `slot` needs a receive.
     pub(super) fn on_ask(&self, slot: u16, borrower: Borrower, place: DomainKey) {
         if borrower.slot() != slot {
             return;
         }
-        let domain = self.domains().find(place);
+        let domain = self.domains.find(place);
         let Some(srq) = domain.and_then(|domain| domain.srq(borrower.srq)) else {
             tracing::debug!(target: "ferroce::xrc", srq = borrower.srq.get(), "a process asks for a receive of a queue that is not there");
             return self.refuse_to_lend(borrower);
@@ -123,7 +123,7 @@ impl Nic {
             filled: 0,
             failed: false,
         };
-        let loan = self.domains().lender.add(lent);
+        let loan = self.domains.lender.add(lent);
         if !self.answer(borrower, LendAnswer::Lent { loan, room }) {
             self.take_back(borrower.slot(), loan);
         }
@@ -137,7 +137,7 @@ impl Nic {
 
     /// The next bytes of the message.
     pub(super) fn on_part(&self, slot: u16, loan: u32, bytes: &[u8]) {
-        let mut loans = lock(&self.domains().lender.0);
+        let mut loans = lock(&self.domains.lender.0);
         let lent = loans.out.get_mut(&loan);
         if let Some(lent) = lent.filter(|lent| lent.borrower.slot() == slot) {
             lent.failed |= !lent.srq.fill(&lent.wr, lent.filled, bytes);
@@ -147,7 +147,7 @@ impl Nic {
 
     /// The message is complete, or the receive ended with an error.
     pub(super) fn on_done(&self, slot: u16, loan: u32, wc: Wc, solicited: bool) {
-        let Some(lent) = self.domains().lender.remove(slot, loan) else {
+        let Some(lent) = self.domains.lender.remove(slot, loan) else {
             return;
         };
         let success = wc.status == WcStatus::Success;
@@ -167,14 +167,14 @@ impl Nic {
 
     /// A receive was not needed.
     pub(super) fn take_back(&self, slot: u16, loan: u32) {
-        if let Some(lent) = self.domains().lender.remove(slot, loan) {
+        if let Some(lent) = self.domains.lender.remove(slot, loan) {
             lent.srq.put_back(lent.wr);
         }
     }
 
     /// A process is gone, with what it had borrowed.
     pub(super) fn take_all_back(&self, slot: u16) {
-        for lent in self.domains().lender.remove_all(slot) {
+        for lent in self.domains.lender.remove_all(slot) {
             lent.srq.put_back(lent.wr);
         }
     }

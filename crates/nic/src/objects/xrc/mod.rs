@@ -20,9 +20,9 @@ use self::domain::Domain;
 pub(crate) use self::domain::Domains;
 pub(crate) use self::lend::Borrower;
 pub(crate) use self::opened::Opened;
-use crate::Nic;
 use crate::base::inode::{DomainKey, Inode};
 use crate::link::local::{Lending, Sharing};
+use crate::objects::services::Services;
 use crate::{Context, Error, Pd, Protocol};
 
 /// How a domain is opened (`oflags`).
@@ -64,7 +64,7 @@ impl Xrcd {
             let ifindex = context.device().ifindex();
             (DomainKey { ifindex, inode }, fd)
         });
-        let domain = context.nic().domains().open(place, flags)?;
+        let domain = context.services().domains.open(place, flags)?;
         Ok(Arc::new(Self {
             context: Arc::clone(context),
             domain,
@@ -101,7 +101,7 @@ impl Xrcd {
     }
 }
 
-impl Nic {
+impl Services {
     /// What the process in `slot` says about receives.
     pub(crate) fn on_lending(&self, slot: u16, word: &Lending<'_>) {
         match *word {

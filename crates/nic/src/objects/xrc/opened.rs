@@ -9,11 +9,11 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{AsyncEvent, AttrMask, QpAttr, QpState};
 
 use super::Xrcd;
-use crate::Nic;
 use crate::base::numbers::slot_of;
 use crate::base::sync::lock;
 use crate::link::local::{Asked, Encoded, Frame, Sharing, decode_attributes, encode_attributes};
 use crate::link::path::Egress;
+use crate::objects::services::Services;
 use crate::{Error, Qp};
 
 /// How long a call waits for the owner's answer.
@@ -123,16 +123,17 @@ impl Opened {
         qpn: Qpn,
         make: impl FnOnce(Self) -> Result<Arc<Qp>, Error>,
     ) -> Result<Arc<Qp>, Error> {
-        let nic = xrcd.context().nic();
-        let (Some(place), Some(owner)) =
-            (xrcd.domain().place(), nic.egress_to_own_user(slot_of(qpn)))
-        else {
+        let services = xrcd.context().services();
+        let (Some(place), Some(owner)) = (
+            xrcd.domain().place(),
+            services.egress_to_own_user(slot_of(qpn)),
+        ) else {
             return Err(Error::invalid(format!(
                 "no process of this user has the XRC domain and a queue pair {:#x}",
                 qpn.get()
             )));
         };
-        let opening = &nic.domains().opening;
+        let opening = &services.domains.opening;
         let handle = opening.next();
         let qp = make(Self {
             owner,
@@ -145,7 +146,7 @@ impl Opened {
         let opened = qp.opened().expect("invariant: made of it");
         opened
             .ask(&qp, Asked::Open(place))
-            .inspect_err(|_| opened.give_up(nic))?;
+            .inspect_err(|_| opened.give_up(services))?;
         Ok(qp)
     }
 
@@ -175,11 +176,11 @@ impl Opened {
     }
 
     /// Gives the handle back. Nothing comes from the target any more; the owner is told.
-    pub(crate) fn close(&self, nic: &Nic) {
-        let opening = &nic.domains().opening;
+    pub(crate) fn close(&self, services: &Services) {
+        let opening = &services.domains.opening;
         if lock(&opening.inner).handles.remove(&self.handle).is_some() {
             let answer = self
-                .put(nic, Asked::Close)
+                .put(services, Asked::Close)
                 .map(|request| opening.answer(request));
             if let Err(e) | Ok(Err(e)) = answer {
                 tracing::debug!(target: "ferroce::xrc", qpn = self.qpn.get(), "{}", e.reason);
@@ -188,19 +189,19 @@ impl Opened {
     }
 
     /// It was not opened. If the owner has not answered it may still open it, and close it then.
-    fn give_up(&self, nic: &Nic) {
-        let opening = &nic.domains().opening;
+    fn give_up(&self, services: &Services) {
+        let opening = &services.domains.opening;
         lock(&opening.inner).handles.remove(&self.handle);
-        if let Ok(request) = self.put(nic, Asked::Close) {
+        if let Ok(request) = self.put(services, Asked::Close) {
             lock(&opening.inner).waits.remove(&request);
         }
     }
 
     /// Asks the owner for something, and waits until it is done.
     fn ask(&self, qp: &Qp, asked: Asked<'_>) -> Result<(), Error> {
-        let nic = qp.nic();
-        let request = self.put(nic, asked)?;
-        let attributes = nic.domains().opening.answer(request)?;
+        let services = qp.services();
+        let request = self.put(services, asked)?;
+        let attributes = services.domains.opening.answer(request)?;
         let device = qp.pd().context().device();
         let attr = decode_attributes(&attributes, |gid| device.index_of(gid));
         *lock(&self.last) = attr.ok_or_else(gone)?;
@@ -208,8 +209,8 @@ impl Opened {
     }
 
     /// Puts a question. Returns its number.
-    fn put(&self, nic: &Nic, asked: Asked<'_>) -> Result<u32, Error> {
-        let opening = &nic.domains().opening;
+    fn put(&self, services: &Services, asked: Asked<'_>) -> Result<u32, Error> {
+        let opening = &services.domains.opening;
         let request = opening.next();
         let slot = slot_of(self.qpn);
         lock(&opening.inner).waits.insert(request, Wait::For(slot));
@@ -227,15 +228,15 @@ impl Opened {
     }
 }
 
-impl Nic {
+impl Services {
     /// The owner of a target has answered.
     pub(super) fn on_answered(&self, slot: u16, request: u32, answer: Result<Encoded, Error>) {
-        self.domains().opening.end(slot, request, answer);
+        self.domains.opening.end(slot, request, answer);
     }
 
     /// A target of another process has raised an event.
     pub(super) fn on_event_elsewhere(&self, slot: u16, handle: u32, event: AsyncEvent) {
-        let opening = &self.domains().opening;
+        let opening = &self.domains.opening;
         let qp = lock(&opening.inner)
             .handles
             .get(&handle)
@@ -247,7 +248,7 @@ impl Nic {
 
     /// The process of a slot is gone, and its targets with it.
     pub(super) fn end_opened(&self, slot: u16) {
-        let opening = &self.domains().opening;
+        let opening = &self.domains.opening;
         for qp in opening.of(slot) {
             if let Some(opened) = qp.opened() {
                 lock(&opened.last).qp_state = QpState::Err;

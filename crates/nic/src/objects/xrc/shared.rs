@@ -9,14 +9,14 @@ use std::sync::Arc;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{QpAttr, QpType};
 
-use crate::Nic;
 use crate::base::sync::lock;
 use crate::link::local::{Asked, Frame, Sharing, decode_attributes, encode_attributes};
 use crate::link::path::Egress;
 use crate::objects::qp::Stations;
+use crate::objects::services::Services;
 use crate::{Error, Qp};
 
-impl Nic {
+impl Services {
     /// The process in `slot` asks something of the target `qpn`, through its handle with that
     /// number.
     pub(super) fn on_asked(
@@ -56,7 +56,7 @@ impl Nic {
     ) -> Result<(Arc<Qp>, QpAttr), Error> {
         let by = (slot, handle);
         if let Asked::Open(place) = asked {
-            let domain = self.domains().find(place);
+            let domain = self.domains.find(place);
             let domain = domain.ok_or_else(|| no_target(qpn))?;
             // Held, so that the last handle is not closed in between.
             let targets = lock(domain.targets());
@@ -64,7 +64,7 @@ impl Nic {
             target.add_handle_of(by, Arc::clone(egress));
             return Ok((Arc::clone(target), target.query()));
         }
-        let target = self.qps().find(qpn);
+        let target = self.qps.find(qpn);
         let target = target
             .filter(|qp| qp.qp_type() == QpType::XrcRecv && qp.has_handle_of(by))
             .ok_or_else(|| no_target(qpn))?;
@@ -84,7 +84,7 @@ impl Nic {
 
     /// The process of a slot is gone: its handles are closed.
     pub(super) fn close_handles_of(&self, slot: u16) {
-        for domain in self.domains().all() {
+        for domain in self.domains.all() {
             let targets: Vec<_> = lock(domain.targets()).values().cloned().collect();
             for target in targets {
                 target.close_handles_of(slot);

@@ -102,7 +102,7 @@ impl Board {
 
     /// Others can map a part of a file that this process has mapped: regions there that are
     /// [published](Self::publish) from here on say so. None: there is no place left.
-    pub(super) fn share(&self, part: &SharedPart) -> Option<Share> {
+    pub(crate) fn share(&self, part: &SharedPart) -> Option<Share> {
         let share = write(&self.shares).add(part)?;
         let first = layout::share(share.index);
         for (at, word) in (first + 1..).zip(part.pack()) {
@@ -116,7 +116,7 @@ impl Board {
 
     /// Others can map it no longer. No region there is published any more. Returns whether it was
     /// this process's: a child of `fork` ends nothing.
-    pub(super) fn unshare(&self, share: &Share) -> bool {
+    pub(crate) fn unshare(&self, share: &Share) -> bool {
         let is_own = fork::is_current(self.generation);
         if is_own {
             self.set(layout::share(share.index), 0);

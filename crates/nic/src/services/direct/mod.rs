@@ -58,7 +58,8 @@ use ferroce_proto::rc::Grant;
 pub(crate) use self::board::Board;
 #[cfg(feature = "fuzzing")]
 pub use self::hostile::fuzz as fuzz_board;
-pub use self::shares::SharedRange;
+pub(crate) use self::part::SharedPart;
+pub(crate) use self::shares::Share;
 pub(crate) use self::withdraw::Withdrawn;
 pub(crate) use self::work::Moved;
 

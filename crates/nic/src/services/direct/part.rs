@@ -5,31 +5,31 @@ use ferroce_os::memory::FileId;
 use super::layout::low;
 
 /// Words of it on a board, behind its number.
-pub(super) const PART_WORDS: usize = 6;
+pub(crate) const PART_WORDS: usize = 6;
 
 /// Memory of a process that others can map: a part of a file that it has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SharedPart {
+pub(crate) struct SharedPart {
     /// Number of its descriptor in that process.
-    pub(super) descriptor: i32,
+    pub(crate) descriptor: i32,
     /// The file.
-    pub(super) id: FileId,
+    pub(crate) id: FileId,
     /// Where in the file it begins, a multiple of the page size.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// Where it is in that process's memory.
-    pub(super) addr: u64,
+    pub(crate) addr: u64,
     /// Bytes.
-    pub(super) len: u64,
+    pub(crate) len: u64,
 }
 
 impl SharedPart {
-    pub(super) fn pack(&self) -> [u64; PART_WORDS] {
+    pub(crate) fn pack(&self) -> [u64; PART_WORDS] {
         let FileId { device, inode } = self.id;
         let descriptor = u64::from(self.descriptor.cast_unsigned());
         [descriptor, device, inode, self.offset, self.addr, self.len]
     }
 
-    pub(super) fn unpack(words: [u64; PART_WORDS]) -> Self {
+    pub(crate) fn unpack(words: [u64; PART_WORDS]) -> Self {
         let [descriptor, device, inode, offset, addr, len] = words;
         Self {
             descriptor: low(descriptor).cast_signed(),
@@ -41,7 +41,7 @@ impl SharedPart {
     }
 
     /// Where in it the bytes at an address of that process are, if all are inside.
-    pub(super) fn offset_of(&self, addr: u64, len: u64) -> Option<u64> {
+    pub(crate) fn offset_of(&self, addr: u64, len: u64) -> Option<u64> {
         let at = addr.checked_sub(self.addr)?;
         (len <= self.len.checked_sub(at)?).then_some(at)
     }

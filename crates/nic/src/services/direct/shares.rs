@@ -7,77 +7,19 @@
 //! until it hears that the memory is shared no more.
 
 use std::ops::Range;
-use std::sync::Arc;
-
-use ferroce_os::memory::SharedFile;
 
 use super::Boards;
 use super::layout;
 use super::part::SharedPart;
-use crate::Nic;
 use crate::base::sync::read;
-use crate::link::local::Frame;
-
-/// Memory of this process that peers can map: regions that are registered there while this lives
-/// say so. It goes when the last of them has gone, and peers are told, so that they do not keep its
-/// pages.
-#[derive(Debug)]
-#[must_use]
-pub struct SharedRange {
-    nic: Arc<Nic>,
-    /// Peers open its descriptor.
-    file: SharedFile,
-    share: Share,
-}
-
-impl SharedRange {
-    /// Peers may map the part of a file, from `offset` on, that is mapped as `len` bytes at `addr`.
-    /// None: there is no board, or there are as many as it has places for.
-    pub fn new(
-        nic: &Arc<Nic>,
-        file: SharedFile,
-        offset: u64,
-        (addr, len): (u64, u64),
-    ) -> Option<Self> {
-        let part = SharedPart {
-            descriptor: file.number(),
-            id: file.id(),
-            offset,
-            addr,
-            len,
-        };
-        let share = nic.boards().own()?.share(&part)?;
-        let nic = Arc::clone(nic);
-        Some(Self { nic, file, share })
-    }
-
-    /// Gives the pages back, also those that peers have mapped: nobody needs what is there.
-    pub(crate) fn discard(&self) {
-        self.file.discard();
-    }
-}
-
-impl Drop for SharedRange {
-    fn drop(&mut self) {
-        let boards = self.nic.boards();
-        if !boards.own().is_some_and(|own| own.unshare(&self.share)) {
-            return;
-        }
-        for slot in boards.mappers() {
-            if let Some(egress) = self.nic.egress_to_own_user(slot) {
-                egress.send_frame(&Frame::Unshared(self.share.number));
-            }
-        }
-    }
-}
 
 /// A place on the board.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Share {
+pub(crate) struct Share {
     pub(super) index: usize,
     /// Never that of another one of this process.
-    pub(super) number: u64,
+    pub(crate) number: u64,
 }
 
 /// Which places are taken, by which addresses.
@@ -120,7 +62,7 @@ impl Shares {
 
 impl Boards {
     /// Slots of the processes that have mapped memory of this one.
-    fn mappers(&self) -> Vec<u16> {
+    pub(crate) fn mappers(&self) -> Vec<u16> {
         let peers = read(&self.peers);
         let all = peers.by_slot.iter();
         all.filter(|(_, known)| known.peer.has_mapped(self.slot))

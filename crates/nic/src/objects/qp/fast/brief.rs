@@ -75,7 +75,7 @@ impl Qp {
     pub(in crate::objects::qp) fn grant_next(&self, locked: &mut Locked) {
         match (&locked.transport, locked.granted) {
             (Transport::Rc(rc), Some(word)) if word != 0 => {
-                let boards = self.nic().boards();
+                let boards = &self.services().boards;
                 locked.granted = Some(boards.grant_expecting(self.qpn, word, rc.expected()));
             }
             _ => self.publish_grant(locked),

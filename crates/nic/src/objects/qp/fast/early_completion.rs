@@ -51,18 +51,20 @@ impl Receives<'_> {
     /// receive was looked at before, or is good now.
     #[inline]
     pub(super) fn early_limit(&self, before: Option<Checked>) -> Option<u32> {
-        let edition = self.qp.nic().rights().edition();
+        let edition = self.qp.services().rights.edition();
         let is_good = |checked: &Checked| checked.edition == edition;
         let checked = before.filter(is_good).or_else(|| self.check(0))?;
         let qp = self.qp;
-        qp.nic().may_complete_early(qp.qpn).then_some(checked.most)
+        qp.services()
+            .may_complete_early(qp.qpn)
+            .then_some(checked.most)
     }
 
     /// Looks at the receive for a message behind `ahead` others.
     #[inline(always)]
     fn check(&self, ahead: usize) -> Option<Checked> {
         let &Self { qp, rc, memo } = self;
-        let edition = qp.nic().rights().edition();
+        let edition = qp.services().rights.edition();
         let most = rc.room_for(ahead, &mut Remembered { qp, memo })?;
         Some(Checked { edition, most })
     }
@@ -120,13 +122,13 @@ impl Qp {
 
     #[cold]
     fn take_completed_early(&self, locked: &mut Locked) {
-        self.nic().release_early_completion(self.qpn);
+        self.services().release_early_completion(self.qpn);
         self.drain_short_ring(locked, (locked.seen, &mut DirectDelivery::default()));
         // The holder of the lock may be about something that gives the queue pair no turn.
         if locked.transport.wants_transmit() && !locked.queued && !locked.retired {
             locked.queued = true;
             if !locked.holds_ack {
-                self.nic().push_ready(self.me());
+                self.services().push_ready(self.me());
             }
         }
     }

@@ -40,6 +40,7 @@ mod seek;
 mod send;
 mod short;
 mod take;
+pub(super) mod watched;
 
 use ferroce_os::memory::RawMemory;
 use ferroce_os::ring::{Head, LONGEST_IN_SLOT, LONGEST_REST, Long, Refusal};
@@ -53,9 +54,9 @@ use self::receive::Receiving;
 use self::seek::HABIT;
 pub(super) use self::seek::QueuedSend;
 use self::send::Sending;
+use self::watched::{End, Eye, Watch};
 use super::Qp;
 use super::locked::Locked;
-use crate::engine::{End, Eye, Watch};
 use crate::link::local::Frame;
 use crate::objects::cq::DirectDelivery;
 

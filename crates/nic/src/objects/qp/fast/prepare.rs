@@ -65,7 +65,7 @@ impl Qp {
         if !short_rings.push((head, rest), early_limit) {
             return None;
         }
-        short_rings.wake(self.nic().looks_again());
+        short_rings.wake(self.services().looks_again());
         self.tally.count_tx(1, Bth::LEN + rest.len());
         short_rings.look_ahead(&receives);
         let completes_early = !rc.is_unanswered() && short_rings.try_complete_early(rest.len());
@@ -101,7 +101,7 @@ impl Qp {
         let early_limit = |next| takes.then(|| receives.early_limit(next)).flatten();
         let bytes = message.payload.len();
         short_rings.push_whole(&message, room, early_limit).ok()?;
-        short_rings.wake(self.nic().looks_again());
+        short_rings.wake(self.services().looks_again());
         let packets = message.packets as usize;
         self.tally.count_tx(packets, Bth::LEN * packets + bytes);
         short_rings.look_ahead(&receives);

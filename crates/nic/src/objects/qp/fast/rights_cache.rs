@@ -20,7 +20,7 @@ impl QpMemo {
     #[inline]
     fn of(&self, qp: &Qp, key: Key) -> Option<&Memo> {
         let (edition, memo) = self.memo.as_ref()?;
-        let is_good = *edition == qp.nic().rights().edition() && memo.key() == key;
+        let is_good = *edition == qp.services().rights.edition() && memo.key() == key;
         is_good.then_some(memo)
     }
 }
@@ -83,7 +83,7 @@ impl Remembers for Qp {
 impl Remembering<'_> {
     #[cold]
     fn renew(&mut self, key: Key) {
-        let table = self.qp.nic().rights();
+        let table = &self.qp.services().rights;
         if !std::mem::replace(&mut self.memo.known, true) {
             // Before it remembers anything: a change of the table from here on finds the queue pair
             // in the list.

@@ -140,7 +140,7 @@ impl Qp {
             Err(Refusal::Unmapped | Refusal::Broken) => return QueuedSend::Otherwise,
         }
         rc.commit_queued();
-        short_rings.wake(self.nic().looks_again());
+        short_rings.wake(self.services().looks_again());
         self.note_packets(locked, Carrier::ShortRing);
         QueuedSend::Sent(packets as usize, Bth::LEN * packets as usize + bytes)
     }
@@ -164,7 +164,7 @@ impl Qp {
             return None;
         }
         let slot = slot_of(to);
-        self.nic()
+        self.services()
             .watch_short_ring(Watch::new(self.me(), slot, eye));
         Some(out)
     }

@@ -10,8 +10,8 @@ use ferroce_proto::time::Time;
 use ferroce_proto::wire::{Brief, Bth, Opcode};
 
 use super::take::acknowledge;
+use super::watched::Eye;
 use crate::base::carrier::Carrier;
-use crate::engine::Eye;
 use crate::link::local::{LateWake, Outgoing};
 use crate::link::path::Reach;
 use crate::objects::cq::DirectDelivery;
@@ -216,7 +216,7 @@ impl Qp {
             locked.short_rings.pause();
             return false;
         }
-        locked.short_rings.wake(self.nic().looks_again());
+        locked.short_rings.wake(self.services().looks_again());
         let bytes = locked.short.bytes.len();
         locked.short.clear();
         self.tally.count_tx(1, bytes);

@@ -7,20 +7,20 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::wire::Drain;
 
-use crate::Nic;
 use crate::base::addressing::Addressing;
 use crate::link::path::{Came, Egress};
 use crate::link::{Batch, Inbound};
+use crate::objects::services::Services;
 
 /// Hop limit of an answer.
 const HOP_LIMIT: u8 = 64;
 
-impl Nic {
+impl Services {
     /// Answers a question. Returns false if this is something else.
     ///
     /// Whose queue pair it is about does not matter: all that came in before it was taken out of
     /// the same socket.
-    pub(super) fn answer_drain(&self, inbound: &Inbound<'_>, now: Time) -> bool {
+    pub(crate) fn answer_drain(&self, inbound: &Inbound<'_>, now: Time) -> bool {
         let opened = self
             .auth()
             .map_or(Some(*inbound), |auth| inbound.opened(auth));
@@ -49,11 +49,11 @@ impl Nic {
 
     /// An answer to a question of a queue pair here: a reliable one wanted to know its peer,
     /// another one how much room there is.
-    pub(super) fn on_drain_answer(&self, came: Came<'_>, answer: &Drain, now: Time) {
-        if let Some(qp) = self.qps().find(answer.to) {
+    pub(crate) fn on_drain_answer(&self, came: Came<'_>, answer: &Drain, now: Time) {
+        if let Some(qp) = self.qps.find(answer.to) {
             qp.on_echo(came, answer);
         }
-        for qp in self.pacer().on_answer(came.addressing.src, answer) {
+        for qp in self.pacer.on_answer(came.addressing.src, answer) {
             qp.on_turn(now);
         }
     }

@@ -9,11 +9,11 @@ use ferroce_os::poll::Poller;
 use ferroce_os::unix::{Identity, Relation};
 use ferroce_os::{clock, fd};
 
-use super::token::Token;
 use crate::base::denials::Asker;
 use crate::base::sync::lock;
 use crate::link::local::{ConnectError, LocalLinks, Outgoing, foreign_room};
 use crate::link::path::{Egress, LocalOutlet, Process};
+use crate::link::token::Token;
 use crate::services::openings::Openings;
 
 /// Time to wait for a place among the connections to a process. One that strangers keep busy takes
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// One way out per process that this one talks to, itself included.
 #[derive(Debug)]
-pub(super) struct Neighbours {
+pub(crate) struct Neighbours {
     links: LocalLinks,
     poller: Arc<Poller>,
     /// Links to processes of other users at most.
@@ -62,7 +62,7 @@ impl Known {
 }
 
 impl Neighbours {
-    pub(super) fn new(links: LocalLinks, poller: &Arc<Poller>) -> Self {
+    pub(crate) fn new(links: LocalLinks, poller: &Arc<Poller>) -> Self {
         Self {
             links,
             poller: Arc::clone(poller),
@@ -72,7 +72,7 @@ impl Neighbours {
     }
 
     /// The way to the process that owns a slot now, to hold on to for a conversation.
-    pub(super) fn reach(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
+    pub(crate) fn reach(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
         self.reach_within(slot, PATIENCE)
     }
 
@@ -119,7 +119,7 @@ impl Neighbours {
 
     /// The way to a process for something that may be lost: the one that is there, or else a new
     /// one, unless nobody was found just now.
-    pub(super) fn reach_quickly(&self, slot: u16) -> Option<Arc<Egress>> {
+    pub(crate) fn reach_quickly(&self, slot: u16) -> Option<Arc<Egress>> {
         {
             let known = lock(&self.known);
             if let Some(there) = known.at(slot) {
@@ -136,7 +136,7 @@ impl Neighbours {
     ///
     /// # Errors
     /// [`ConnectError`]; `NotNow` with EBUSY where a link would have to be opened, and may not.
-    pub(super) fn reach_for_stray(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
+    pub(crate) fn reach_for_stray(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
         {
             let (mut known, now) = (lock(&self.known), clock::monotonic());
             if let Some(there) = known.at(slot) {
@@ -154,14 +154,14 @@ impl Neighbours {
     }
 
     /// The ways that there are to other processes, at most `most`.
-    pub(super) fn some(&self, most: usize) -> Vec<Arc<Egress>> {
+    pub(crate) fn some(&self, most: usize) -> Vec<Arc<Egress>> {
         let known = lock(&self.known);
         let alive = known.by_id.values().filter(|n| !n.egress.is_dead());
         alive.take(most).map(|n| Arc::clone(&n.egress)).collect()
     }
 
     /// The way to a process of our own user.
-    pub(super) fn reach_own_user(&self, slot: u16) -> Option<Arc<Egress>> {
+    pub(crate) fn reach_own_user(&self, slot: u16) -> Option<Arc<Egress>> {
         if lock(&self.known).at(slot).is_none() {
             self.reach(slot).ok()?;
         }
@@ -171,23 +171,23 @@ impl Neighbours {
     }
 
     /// How this process tells users apart.
-    pub(super) fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> Identity {
         self.links.identity()
     }
 
     /// As what the process of a slot is counted, if there is a way to it.
-    pub(super) fn asker(&self, slot: u16) -> Asker {
+    pub(crate) fn asker(&self, slot: u16) -> Asker {
         let there = lock(&self.known).at(slot);
         there.map_or(Asker::OtherUser, |n| n.link.relation().into())
     }
 
     /// Whether links are offered a ring, and why not.
-    pub(super) fn offers_rings(&self) -> Result<(), String> {
+    pub(crate) fn offers_rings(&self) -> Result<(), String> {
         self.links.offers_rings()
     }
 
     /// The slots of all processes that there is a way to, and what they are to this one.
-    pub(super) fn all(&self) -> Vec<(u16, Relation)> {
+    pub(crate) fn all(&self) -> Vec<(u16, Relation)> {
         let known = lock(&self.known);
         let alive = known.by_slot.iter().filter_map(|(slot, id)| {
             let there = known.by_id.get(id).filter(|n| !n.egress.is_dead())?;
@@ -197,7 +197,7 @@ impl Neighbours {
     }
 
     /// Sends what full links have kept. Returns whether some are still full.
-    pub(super) fn flush(&self) -> bool {
+    pub(crate) fn flush(&self) -> bool {
         let known: Vec<_> = lock(&self.known).by_id.values().cloned().collect();
         let mut full = false;
         for Neighbour { egress, .. } in known {
@@ -209,7 +209,7 @@ impl Neighbours {
     }
 
     /// The way out with a number.
-    pub(super) fn find(&self, id: u32) -> Option<Arc<Egress>> {
+    pub(crate) fn find(&self, id: u32) -> Option<Arc<Egress>> {
         lock(&self.known)
             .by_id
             .get(&id)
@@ -217,17 +217,17 @@ impl Neighbours {
     }
 
     /// The number of the way to a slot, if there is one.
-    pub(super) fn id_of(&self, slot: u16) -> Option<u32> {
+    pub(crate) fn id_of(&self, slot: u16) -> Option<u32> {
         lock(&self.known).by_slot.get(&slot).copied()
     }
 
     /// Whether the kernel knows that the process at the end of a way out is gone.
-    pub(super) fn has_hung_up(&self, id: u32) -> bool {
+    pub(crate) fn has_hung_up(&self, id: u32) -> bool {
         self.link(id).is_some_and(|link| link.has_hung_up())
     }
 
     /// The ways out to a slot whose processes are gone, for all that the kernel knows.
-    pub(super) fn hung_up(&self, slot: u16) -> Vec<u32> {
+    pub(crate) fn hung_up(&self, slot: u16) -> Vec<u32> {
         let known = lock(&self.known);
         let there = known.by_id.iter();
         there
@@ -237,14 +237,14 @@ impl Neighbours {
     }
 
     /// The slot and the PID of the process that a way out leads to.
-    pub(super) fn whose(&self, id: u32) -> Option<(u16, i32)> {
+    pub(crate) fn whose(&self, id: u32) -> Option<(u16, i32)> {
         let known = lock(&self.known);
         let there = known.by_id.get(&id)?;
         Some((there.egress.slot()?, there.link.pid()))
     }
 
     /// The process at the end of a way out has answered something.
-    pub(super) fn take_answers(&self, id: u32) {
+    pub(crate) fn take_answers(&self, id: u32) {
         if let Some(link) = self.link(id) {
             link.take_answers();
         }
@@ -256,7 +256,7 @@ impl Neighbours {
     }
 
     /// Forgets a way out, whose process is gone.
-    pub(super) fn remove(&self, id: u32) -> Option<Arc<Egress>> {
+    pub(crate) fn remove(&self, id: u32) -> Option<Arc<Egress>> {
         let mut known = lock(&self.known);
         let gone = known.by_id.remove(&id)?;
         known.by_slot.retain(|_, other| *other != id);

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
-use super::short_rings::End;
-use crate::Nic;
 use crate::objects::cq::DirectDelivery;
+use crate::objects::qp::End;
+use crate::objects::services::Services;
 use crate::services::revoke::{Closing, revoke};
 
 /// Nobody: no queue pair of a device has this number.
@@ -22,7 +22,7 @@ const OTHERS: u32 = 64;
 
 /// The queue pair that promises something, and whether any may.
 #[derive(Debug, Default)]
-pub(super) struct EarlyCompletions {
+pub(crate) struct EarlyCompletions {
     /// Number of the queue pair. A queue pair takes the place under its own lock.
     holder: AtomicU32,
     /// What came for others since it promised something last.
@@ -34,13 +34,13 @@ pub(super) struct EarlyCompletions {
 impl EarlyCompletions {
     /// The queue pair that may have promised something.
     #[inline]
-    pub(super) fn holder(&self) -> Option<Qpn> {
+    pub(crate) fn holder(&self) -> Option<Qpn> {
         let holder = self.holder.load(Ordering::SeqCst);
         (holder != NOBODY).then(|| Qpn::new(holder))
     }
 
     /// Something came for another than the holder. Returns whether it has had its time.
-    pub(super) fn count_other(&self) -> bool {
+    pub(crate) fn count_other(&self) -> bool {
         self.others.fetch_add(1, Ordering::Relaxed) >= OTHERS
     }
 
@@ -72,7 +72,7 @@ impl Drop for NoEarlyCompletions<'_> {
     }
 }
 
-impl Nic {
+impl Services {
     /// Closes what `close` names: when this returns, no queue pair of this process and no peer is
     /// in the middle of using it, and none begins to. The caller has neither the lock of a queue
     /// pair nor that of the rights table.
@@ -86,7 +86,7 @@ impl Nic {
         // 1. A message that its sender holds for taken still goes into its receive, and no queue
         //    pair promises to take another one before the end.
         let _none = self.settle_early_completions();
-        revoke(self.rights(), self.boards(), close)
+        revoke(&self.rights, &self.boards, close)
     }
 
     /// Memory is about to close: the queue pair that promised to take a message has taken it when
@@ -102,7 +102,7 @@ impl Nic {
     }
 
     /// Lets the holder take what it has promised, and gives its place away.
-    pub(super) fn end_early_completion(&self) {
+    pub(crate) fn end_early_completion(&self) {
         if let Some(qpn) = self.early_completions.holder() {
             match self.qps.find(qpn) {
                 Some(qp) => qp.end_early_completion(),
@@ -114,7 +114,7 @@ impl Nic {
     /// Something has come for another queue pair: what its sender held for taken before is taken
     /// first. The caller has no lock of a queue pair.
     #[inline]
-    pub(super) fn take_completed_early(&self, now: Time) {
+    pub(crate) fn take_completed_early(&self, now: Time) {
         if let Some(holder) = self.early_completions.holder() {
             self.take_from(holder, now);
         }

@@ -7,7 +7,7 @@ const KIND_SHIFT: u32 = 56;
 
 /// A watched descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(crate) enum Token {
     /// Somebody wants the device thread to look for work.
     Wake,
     /// Other processes connect here.
@@ -29,7 +29,7 @@ pub(super) enum Token {
 }
 
 impl Token {
-    pub(super) fn raw(self) -> u64 {
+    pub(crate) fn raw(self) -> u64 {
         let (kind, number) = match self {
             Self::Wake => (0, 0),
             Self::Listener => (1, 0),
@@ -44,7 +44,7 @@ impl Token {
         kind << KIND_SHIFT | u64::from(number)
     }
 
-    pub(super) fn from_raw(raw: u64) -> Option<Self> {
+    pub(crate) fn from_raw(raw: u64) -> Option<Self> {
         let number = u32::try_from(raw & u64::from(u32::MAX)).expect("invariant: 32 bits");
         Some(match raw >> KIND_SHIFT {
             0 => Self::Wake,

@@ -48,7 +48,7 @@ impl Hasher for Spread {
 }
 
 impl QpTable {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             inner: RwLock::new(Inner {
                 qps: HashMap::default(),

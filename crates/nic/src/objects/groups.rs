@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use ferroce_proto::ids::{Gid, Qpn};
 
-use super::wire::Wire;
 use crate::Error;
 use crate::base::sync::{lock, read, write};
+use crate::link::wire::ways_out::Wire;
 use crate::objects::device::DeviceAttr;
 
 /// A group on an interface.
@@ -24,7 +24,7 @@ pub(crate) struct GroupAt {
 
 /// The groups of this process.
 #[derive(Debug, Default)]
-pub(super) struct Groups {
+pub(crate) struct Groups {
     /// Held while a membership begins or ends, so that sockets and table agree.
     changing: Mutex<()>,
     attached: RwLock<HashMap<GroupAt, Arc<[Qpn]>>>,
@@ -32,12 +32,12 @@ pub(super) struct Groups {
 
 impl Groups {
     /// The queue pairs that packets of a group go to.
-    pub(super) fn attached(&self, at: GroupAt) -> Option<Arc<[Qpn]>> {
+    pub(crate) fn attached(&self, at: GroupAt) -> Option<Arc<[Qpn]>> {
         read(&self.attached).get(&at).cloned()
     }
 
     /// Whether a queue pair is attached to any group.
-    pub(super) fn has(&self, qpn: Qpn) -> bool {
+    pub(crate) fn has(&self, qpn: Qpn) -> bool {
         read(&self.attached).values().any(|qps| qps.contains(&qpn))
     }
 
@@ -45,7 +45,7 @@ impl Groups {
     ///
     /// # Errors
     /// ENOMEM at a limit of the device; what the kernel has against the membership.
-    pub(super) fn attach(
+    pub(crate) fn attach(
         &self,
         wire: &Wire,
         limits: &DeviceAttr,
@@ -79,7 +79,7 @@ impl Groups {
     }
 
     /// Detaches a queue pair; the last one ends the membership. Returns whether it was attached.
-    pub(super) fn detach(&self, wire: &Wire, at: GroupAt, qpn: Qpn) -> bool {
+    pub(crate) fn detach(&self, wire: &Wire, at: GroupAt, qpn: Qpn) -> bool {
         let _changing = lock(&self.changing);
         let Some(now) = self.attached(at).filter(|qps| qps.contains(&qpn)) else {
             return false;
@@ -95,7 +95,7 @@ impl Groups {
     }
 
     /// Detaches a queue pair from all groups.
-    pub(super) fn detach_all(&self, wire: &Wire, qpn: Qpn) {
+    pub(crate) fn detach_all(&self, wire: &Wire, qpn: Qpn) {
         let of = |(at, qps): (&GroupAt, &Arc<[Qpn]>)| qps.contains(&qpn).then_some(*at);
         let groups: Vec<GroupAt> = read(&self.attached).iter().filter_map(of).collect();
         for at in groups {

@@ -11,12 +11,12 @@ use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::time::Time;
 
-use super::token::Token;
 use crate::Error;
 use crate::base::sync::lock;
 use crate::link::InboundRun;
 use crate::link::fault::Fault;
 use crate::link::path::{Egress, WireOutlet};
+use crate::link::token::Token;
 use crate::link::wire::private_ports::{Flow, PRIVATE_PORTS};
 use crate::link::wire::{Of, WireLink};
 
@@ -42,7 +42,7 @@ const VARIABLE: &str = "FERROCE_PRIVATE_PORTS";
 
 /// The wire link with its ways out.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     link: Arc<WireLink>,
     v4: Option<Arc<Egress>>,
     v6: Option<Arc<Egress>>,
@@ -59,7 +59,7 @@ pub(super) struct Wire {
 
 impl Wire {
     /// Opens the sockets and watches them, for the process that has `slot`.
-    pub(super) fn open(slot: u16, poller: &Arc<Poller>) -> Result<Self, Error> {
+    pub(crate) fn open(slot: u16, poller: &Arc<Poller>) -> Result<Self, Error> {
         let private_ports = !ferroce_os::environment::is_off(VARIABLE);
         let link = Arc::new(WireLink::open(
             private_ports.then_some(slot),
@@ -88,7 +88,7 @@ impl Wire {
     }
 
     /// Whether another user's processes pass on what comes to this one, by either IP version.
-    pub(super) fn is_guest(&self) -> bool {
+    pub(crate) fn is_guest(&self) -> bool {
         [V4, V6]
             .iter()
             .any(|version| self.holder(*version).is_some())
@@ -96,18 +96,18 @@ impl Wire {
 
     /// The user who passes on what comes from other hosts to an address, where this process does
     /// not have the port.
-    pub(super) fn holder(&self, dst: Gid) -> Option<u32> {
+    pub(crate) fn holder(&self, dst: Gid) -> Option<u32> {
         self.link.holder(dst)
     }
 
     /// When [`take_port`](Self::take_port) wants to be called.
-    pub(super) fn attempt_due(&self) -> Option<Time> {
+    pub(crate) fn attempt_due(&self) -> Option<Time> {
         let at = self.attempt_at.load(Ordering::Relaxed);
         (at != NEVER).then_some(Time(at))
     }
 
     /// A process has ended, which may have had the port.
-    pub(super) fn on_process_gone(&self, now: Time) {
+    pub(crate) fn on_process_gone(&self, now: Time) {
         let soon = now + FIRST_ATTEMPT;
         if self.attempt_due().is_some_and(|at| at > soon) {
             self.plan_attempt(now, FIRST_ATTEMPT);
@@ -115,7 +115,7 @@ impl Wire {
     }
 
     /// Tries to get the port, if this process does not have it.
-    pub(super) fn take_port(&self, now: Time) {
+    pub(crate) fn take_port(&self, now: Time) {
         for (v6, fd) in self.link.take_port() {
             let token = Token::Wire(v6.into()).raw();
             if let Err(error) = self.poller.add(fd, token, Interest::READ) {
@@ -137,7 +137,7 @@ impl Wire {
     }
 
     /// The way to an address from the shared port.
-    pub(super) fn to(&self, dst: Gid) -> Option<&Arc<Egress>> {
+    pub(crate) fn to(&self, dst: Gid) -> Option<&Arc<Egress>> {
         if dst.ip().is_ipv4() {
             self.v4.as_ref()
         } else {
@@ -146,7 +146,7 @@ impl Wire {
     }
 
     /// The way to an address from a private port; without one, from the shared port.
-    pub(super) fn to_from_private_port(&self, dst: Gid, private_port: u8) -> Option<&Arc<Egress>> {
+    pub(crate) fn to_from_private_port(&self, dst: Gid, private_port: u8) -> Option<&Arc<Egress>> {
         let v6 = u32::from(dst.ip().is_ipv6());
         let index = v6 * u32::from(PRIVATE_PORTS) + u32::from(private_port);
         let own = self.private_ports.get(index as usize)?.get_or_init(|| {
@@ -169,7 +169,7 @@ impl Wire {
     }
 
     /// The way out with the number of a token.
-    pub(super) fn find(&self, number: u32) -> Option<&Arc<Egress>> {
+    pub(crate) fn find(&self, number: u32) -> Option<&Arc<Egress>> {
         match number {
             0 => self.v4.as_ref(),
             1 => self.v6.as_ref(),
@@ -186,7 +186,7 @@ impl Wire {
     /// Does not read a shared socket until then: strangers flood it. What comes meanwhile waits in
     /// its buffer, or is dropped by the kernel, at the sender's cost. A process that was a guest
     /// receives by another socket than it sends from, which is read on.
-    pub(super) fn hold_up(&self, number: u32, until: Time) {
+    pub(crate) fn hold_up(&self, number: u32, until: Time) {
         let way = self
             .find(number)
             .filter(|_| self.link.hears_by_out(number == 1));
@@ -197,19 +197,19 @@ impl Wire {
     }
 
     /// Whether a socket is not read now.
-    pub(super) fn is_held_up(&self, number: u32) -> bool {
+    pub(crate) fn is_held_up(&self, number: u32) -> bool {
         let held_up = self.held_up.get(number as usize);
         held_up.is_some_and(|until| until.load(Ordering::Relaxed) != 0)
     }
 
     /// When [`go_on`](Self::go_on) wants to be called.
-    pub(super) fn held_up_until(&self) -> Option<Time> {
+    pub(crate) fn held_up_until(&self) -> Option<Time> {
         let until = self.held_up.iter().map(|at| at.load(Ordering::Relaxed));
         until.filter(|at| *at != 0).min().map(Time)
     }
 
     /// Reads shared sockets again that were held up until now.
-    pub(super) fn go_on(&self, now: Time) {
+    pub(crate) fn go_on(&self, now: Time) {
         for (number, held_up) in (0..).zip(&self.held_up) {
             let until = held_up.load(Ordering::Relaxed);
             if until != 0 && until <= now.0 {
@@ -222,7 +222,7 @@ impl Wire {
     }
 
     /// Gives a flow a socket, if it has none; see [`WireLink::receive_flow`].
-    pub(super) fn receive_flow(&self, flow: Flow, ifindex: u32) {
+    pub(crate) fn receive_flow(&self, flow: Flow, ifindex: u32) {
         let Some((number, fd)) = self.link.receive_flow(flow, ifindex) else {
             return;
         };
@@ -233,17 +233,17 @@ impl Wire {
     }
 
     /// Bytes that wait to be received at most, as the kernel counts.
-    pub(super) fn receive_buffer(&self) -> u32 {
+    pub(crate) fn receive_buffer(&self) -> u32 {
         self.link.receive_buffer()
     }
 
     /// Whether the kernel cuts what is sent in runs, and joins what comes.
-    pub(super) fn runs(&self) -> (bool, bool) {
+    pub(crate) fn runs(&self) -> (bool, bool) {
         self.link.runs()
     }
 
     /// The IP versions that it has.
-    pub(super) fn versions(&self) -> &'static str {
+    pub(crate) fn versions(&self) -> &'static str {
         match (&self.v4, &self.v6) {
             (Some(_), Some(_)) => "IPv4 and IPv6",
             (Some(_), None) => "IPv4, no IPv6",
@@ -252,22 +252,22 @@ impl Wire {
     }
 
     /// Becomes a member of a multicast group; see [`WireLink::join`].
-    pub(super) fn join(&self, group: Gid, ifindex: u32) -> Result<(), Error> {
+    pub(crate) fn join(&self, group: Gid, ifindex: u32) -> Result<(), Error> {
         self.link.join(group, ifindex)
     }
 
     /// Ends a membership; see [`WireLink::leave_group`].
-    pub(super) fn leave_group(&self, group: Gid, ifindex: u32) {
+    pub(crate) fn leave_group(&self, group: Gid, ifindex: u32) {
         self.link.leave_group(group, ifindex);
     }
 
     /// Leaves the port; see [`WireLink::leave`].
-    pub(super) fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.link.leave();
     }
 
     /// Receives from what the number of a token stands for; see [`WireLink::recv`].
-    pub(super) fn recv(
+    pub(crate) fn recv(
         &self,
         number: u32,
         budget: usize,

@@ -6,23 +6,24 @@ use ferroce_proto::auth::{End, Nonce};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
-use super::Nic;
 use crate::Error;
 use crate::base::addressing::Addressing;
 use crate::base::denials::{Asker, Denial};
 use crate::link::{Batch, Inbound};
+use crate::objects::services::{Engine, Services};
 use crate::services::auth::{Auth, addresses, draw};
 
 /// Hop limit of an answer.
 const HOP_LIMIT: u8 = 64;
 
-impl Nic {
+impl Services {
     /// Asks the device of a peer for the nonce of its queue pair, and waits for it, without a lock.
     ///
     /// # Errors
     /// ENOKEY if nobody answers, EKEYREJECTED if the peer has another key.
     pub(crate) fn ask_nonce(
         &self,
+        engine: &dyn Engine,
         auth: &Auth,
         own: &End,
         to: Qpn,
@@ -35,7 +36,7 @@ impl Nic {
                 Ok(Some(message)) => self.send_message(auth, *path, &message),
                 Ok(None) => {
                     auth.wait();
-                    self.hear();
+                    engine.hear();
                 }
                 Err(outcome) => {
                     return outcome.map_err(|failure| self.refused(failure, to, path));
@@ -73,7 +74,7 @@ impl Nic {
         let authentic = Message::is_authentic(auth.secret(), &addresses(came), inbound.packet);
         if message.kind != Kind::Ask {
             auth.on_answer(came, &message, authentic);
-            if let Some(qp) = self.qps().find(message.to) {
+            if let Some(qp) = self.qps.find(message.to) {
                 qp.on_answer(auth, (came, &message), authentic, now);
             }
             return;
@@ -84,7 +85,7 @@ impl Nic {
                 qpn: message.from,
                 nonce: message.nonce,
             };
-            let qp = self.qps().find(message.to);
+            let qp = self.qps.find(message.to);
             let nonce = qp.and_then(|qp| qp.nonce_for(&asker));
             nonce.map(|nonce| message.answer(nonce))
         } else {

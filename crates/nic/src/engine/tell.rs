@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use ferroce_os::unix::Relation;
 
-use super::{Count, Flow, Means, Neighbour, QueuePair, Survey};
 use crate::base::carrier::Carrier;
 use crate::base::refusal::Refusal;
 use crate::link::path::{Path, PathReport, Policy, Reach};
+use crate::survey::{Count, Flow, Means, Neighbour, QueuePair, Survey};
 use crate::{Counters, Nic, Qp, all_denials};
 
 /// Entries of one list at most: the answer must fit a record.
@@ -47,7 +47,7 @@ impl Nic {
             ..Survey::default()
         };
         let mut flows: BTreeMap<Alike, (usize, u32)> = BTreeMap::new();
-        for qp in self.qps().all() {
+        for qp in self.services.qps.all() {
             if survey.queue_pairs.len() < MOST_QUEUE_PAIRS {
                 survey.queue_pairs.push(queue_pair(&qp));
             }
@@ -67,11 +67,11 @@ impl Nic {
     }
 
     fn means(&self) -> Vec<Means> {
-        let direct = self.boards().why_none().map_or_else(
+        let direct = self.services.boards.why_none().map_or_else(
             || Ok("READ and WRITE between address spaces".to_owned()),
             |why| Err(why.to_owned()),
         );
-        let rings = self.offers_rings();
+        let rings = self.services.offers_rings();
         let mut all = vec![
             means("direct", direct),
             means(
@@ -79,7 +79,7 @@ impl Nic {
                 rings.map(|()| "shared memory for packets".to_owned()),
             ),
         ];
-        match self.runs() {
+        match self.services.runs() {
             Err(why) => all.push(means("wire", Err(why))),
             Ok((versions, cuts, joins)) => {
                 let can = |able, what: &str, not: &str| {
@@ -113,11 +113,12 @@ impl Nic {
 
     fn neighbours_told(&self) -> Vec<Neighbour> {
         let mut all: Vec<Neighbour> = self
+            .services
             .neighbour_slots()
             .into_iter()
             .map(|(slot, relation)| {
                 let reaches = match relation {
-                    Relation::Own => self.boards().reaches(slot),
+                    Relation::Own => self.services.boards.reaches(slot),
                     Relation::OwnApart => Err("it is of another PID namespace".to_owned()),
                     Relation::Root | Relation::Foreign => {
                         Err("it is another user's process".to_owned())
@@ -224,9 +225,9 @@ impl Nic {
     }
 
     fn why_tcp(&self, peer: Option<IpAddr>) -> String {
-        match (self.policy(), peer) {
+        match (self.services.policy, peer) {
             (Policy::Wire, _) => "FERROCE_PATH=wire".to_owned(),
-            (_, Some(peer)) if self.is_local(peer) => {
+            (_, Some(peer)) if self.services.is_local(peer) => {
                 "no Ferroce of this host and user is at the other end".to_owned()
             }
             (_, Some(peer)) => format!(
@@ -237,7 +238,7 @@ impl Nic {
     }
 
     fn why_wire(&self, path: Option<&Path>) -> String {
-        match (self.policy(), path) {
+        match (self.services.policy, path) {
             (Policy::Wire, _) => "FERROCE_PATH=wire".to_owned(),
             (_, Some(path)) => format!(
                 "{} is not an address of this host, or of a network namespace of its own",

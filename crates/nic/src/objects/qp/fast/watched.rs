@@ -11,11 +11,11 @@ use ferroce_os::ring::{SharedShortRing, has_read_past, is_filled};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
-use crate::Nic;
 use crate::Qp;
 use crate::base::sync::lock;
 use crate::link::path::Origin;
 use crate::objects::cq::DirectDelivery;
+use crate::objects::services::Services;
 
 /// No position: there is nothing to look at now.
 const NOWHERE: u64 = 1 << 32;
@@ -177,14 +177,14 @@ impl Watch {
     #[inline(always)]
     fn run(
         &mut self,
-        nic: &Nic,
+        services: &Services,
         seen: Seen,
         (now, delivery): (Time, &mut DirectDelivery<'_>),
     ) -> bool {
         match seen {
             Seen::News => {
                 if self.eye.end == End::Receiving && !self.eye.promises() {
-                    nic.take_completed_early(now);
+                    services.take_completed_early(now);
                 }
                 self.qp.on_short_ring(self.eye.end, (now, delivery));
                 self.served = true;
@@ -212,7 +212,7 @@ impl NewShortRings {
         self.len.store(watches.len(), Ordering::Release);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
     }
 
@@ -237,12 +237,12 @@ pub(crate) struct ShortRingOffer {
 
 /// The short rings that are looked at.
 #[derive(Debug, Default)]
-pub(super) struct WatchedShortRings(Vec<Watch>);
+pub(crate) struct WatchedShortRings(Vec<Watch>);
 
 impl WatchedShortRings {
     /// Whether any has something; `acks`: or an acknowledgement that is still to be sent.
-    pub(super) fn look(&mut self, nic: &Nic, acks: bool) -> bool {
-        self.renew(nic);
+    pub(crate) fn look(&mut self, services: &Services, acks: bool) -> bool {
+        self.renew(services);
         self.0.iter().any(|watch| watch.eye.waits(acks))
     }
 
@@ -252,18 +252,22 @@ impl WatchedShortRings {
     /// next time, so that a look at them keeps no answer waiting; of many they have it now. Returns
     /// whether there was anything.
     #[inline]
-    pub(super) fn run_some(&mut self, nic: &Nic, given: (Time, &mut DirectDelivery<'_>)) -> bool {
+    pub(crate) fn run_some(
+        &mut self,
+        services: &Services,
+        given: (Time, &mut DirectDelivery<'_>),
+    ) -> bool {
         let Some((place, seen)) = self.look_closely() else {
             return false;
         };
         if self.0.len() > FEW {
-            return self.run_to(nic, place, given);
+            return self.run_to(services, place, given);
         }
         if place > 0 {
             self.0.swap(0, place);
         }
         match self.0.first_mut() {
-            Some(watch) => watch.run(nic, seen, given),
+            Some(watch) => watch.run(services, seen, given),
             None => false,
         }
     }
@@ -287,28 +291,33 @@ impl WatchedShortRings {
 
     /// Whether any that leads to a process, or comes from there, has something or may have; `acks`:
     /// or an acknowledgement that is still to be sent.
-    pub(super) fn has_news_of(&self, nic: &Nic, slot: u16, acks: bool) -> bool {
+    pub(crate) fn has_news_of(&self, services: &Services, slot: u16, acks: bool) -> bool {
         let of_slot = |watch: &&Watch| watch.slot == slot;
-        !nic.new_short_rings.is_empty() || self.0.iter().filter(of_slot).any(|w| w.eye.waits(acks))
+        !services.new_short_rings.is_empty()
+            || self.0.iter().filter(of_slot).any(|w| w.eye.waits(acks))
     }
 
     /// Lets queue pairs take what there is for them. Returns whether there was anything.
-    pub(super) fn run(&mut self, nic: &Nic, given: (Time, &mut DirectDelivery<'_>)) -> bool {
-        self.renew(nic);
-        self.run_to(nic, self.0.len(), given)
+    pub(crate) fn run(
+        &mut self,
+        services: &Services,
+        given: (Time, &mut DirectDelivery<'_>),
+    ) -> bool {
+        self.renew(services);
+        self.run_to(services, self.0.len(), given)
     }
 
     /// As [`run`](Self::run), where there was nothing behind a place.
     fn run_to(
         &mut self,
-        nic: &Nic,
+        services: &Services,
         place: usize,
         (now, delivery): (Time, &mut DirectDelivery<'_>),
     ) -> bool {
         let (mut any, mut closed) = (false, false);
         for watch in self.0.iter_mut().take(place + 1).rev() {
             let seen = watch.eye.look();
-            any |= watch.run(nic, seen, (now, delivery));
+            any |= watch.run(services, seen, (now, delivery));
             closed |= seen == Seen::Closed;
         }
         if closed {
@@ -318,7 +327,7 @@ impl WatchedShortRings {
     }
 
     /// The processes from which there was something since the last time.
-    pub(super) fn take_served(&mut self, mut each: impl FnMut(u16)) {
+    pub(crate) fn take_served(&mut self, mut each: impl FnMut(u16)) {
         for watch in &mut self.0 {
             if std::mem::take(&mut watch.served) {
                 each(watch.slot);
@@ -328,21 +337,21 @@ impl WatchedShortRings {
 
     /// Short rings that were made since are looked at.
     #[inline]
-    fn renew(&mut self, nic: &Nic) {
-        if !nic.new_short_rings.is_empty() {
-            self.take_new(nic);
+    fn renew(&mut self, services: &Services) {
+        if !services.new_short_rings.is_empty() {
+            self.take_new(services);
         }
     }
 
     #[cold]
-    fn take_new(&mut self, nic: &Nic) {
-        self.0.extend(nic.new_short_rings.take());
+    fn take_new(&mut self, services: &Services) {
+        self.0.extend(services.new_short_rings.take());
     }
 
     /// What was put into short rings by this process: wakes the receivers that went to sleep at
     /// that moment.
-    pub(super) fn wake_late(&mut self, nic: &Nic) {
-        self.renew(nic);
+    pub(crate) fn wake_late(&mut self, services: &Services) {
+        self.renew(services);
         let sending = |watch: &&Watch| watch.eye.end == End::Sending;
         for watch in self.0.iter().filter(sending) {
             watch.qp.wake_late();
@@ -351,7 +360,7 @@ impl WatchedShortRings {
 
     /// Another process offers a short ring: it is not that of whom it was offered before, but for
     /// what is still in it.
-    pub(super) fn accept(&mut self, nic: &Nic, offer: &ShortRingOffer, now: Time) {
+    pub(crate) fn accept(&mut self, services: &Services, offer: &ShortRingOffer, now: Time) {
         let is_same = |eye: &Eye| eye.short_ring == offer.short_ring && eye.end == End::Receiving;
         for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
             watch
@@ -359,7 +368,7 @@ impl WatchedShortRings {
                 .on_short_ring(watch.eye.end, (now, &mut DirectDelivery::default()));
             watch.eye.close();
         }
-        let Some(qp) = nic.qps.find(offer.to) else {
+        let Some(qp) = services.qps.find(offer.to) else {
             return;
         };
         if let Some(eye) = qp.accept_short_ring(offer) {

@@ -1,0 +1,100 @@
+//! Where programs come in: what needs the engine of this process, and starts it.
+
+use std::io;
+use std::sync::Arc;
+
+use ferroce_os::memory::SharedFile;
+use ferroce_proto::verbs::QpType;
+
+use super::{Nic, progress};
+use crate::base::events::EventQueue;
+use crate::cm::PortSpace;
+use crate::objects::cq::{CqEvent, DirectDelivery};
+use crate::objects::services::Engine;
+use crate::services::doors::Door;
+use crate::{Context, Device, Error, EventChannel, Id, SharedRange};
+
+impl Engine for Nic {
+    fn poll(&self, sleeps_soon: bool, delivery: &mut DirectDelivery<'_>) {
+        progress::poll(self, sleeps_soon, delivery);
+    }
+
+    fn hear(&self) {
+        progress::hear(self);
+    }
+
+    fn take_count(&self, events: &EventQueue<CqEvent>, door: &Door) -> io::Result<Option<bool>> {
+        self.wait_for_count(events, door)
+    }
+
+    fn expect_at_door(&self, door: &Door) {
+        self.begin_rest_at_door(door);
+    }
+
+    fn rest_at_door(&self) {
+        self.make_rest_at_door();
+    }
+
+    fn rests_at_door(&self) -> bool {
+        self.is_at_rest()
+    }
+
+    fn on_stream_ended(&self, id: u64) {
+        self.cm().on_stream_ended(id);
+    }
+}
+
+impl Context {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// Out of descriptors; whatever stops [`Nic::get`] (a forked child starts its own).
+    pub fn open(device: &Arc<Device>) -> Result<Arc<Self>, Error> {
+        let nic = Nic::get()?;
+        let services = Arc::clone(&nic.services);
+        Self::new(device, &services, nic)
+    }
+}
+
+impl EventChannel {
+    /// Makes a channel.
+    ///
+    /// # Errors
+    /// ENODEV without a device; out of descriptors.
+    pub fn new() -> Result<Arc<Self>, Error> {
+        if Nic::get()?.devices().is_empty() {
+            return Err(Error::new(
+                libc::ENODEV,
+                "no network interface is up and has an address",
+            ));
+        }
+        Self::without_device()
+    }
+}
+
+impl Id {
+    /// Makes an identifier that reports to `channel`.
+    ///
+    /// # Errors
+    /// The device cannot start.
+    pub fn create(
+        channel: &Arc<EventChannel>,
+        ps: PortSpace,
+        qp_type: QpType,
+    ) -> Result<Arc<Self>, Error> {
+        Nic::get()?.cm().create_id(channel, ps, qp_type)
+    }
+}
+
+impl SharedRange {
+    /// Peers may map the part of a file, from `offset` on, that is mapped as `len` bytes at `addr`.
+    /// None: there is no board, or there are as many as it has places for.
+    pub fn of_process(
+        nic: &Nic,
+        file: SharedFile,
+        offset: u64,
+        (addr, len): (u64, u64),
+    ) -> Option<Self> {
+        Self::new(&nic.services, file, offset, (addr, len))
+    }
+}
