@@ -294,7 +294,7 @@ fn the_path_and_its_reason_are_told() {
 }
 
 /// Processes of different PID and mount namespaces do not know each other by number: packets do it.
-/// As a user who may not make namespaces it is not to be had.
+/// As a user that may not make namespaces it is not to be had.
 #[test]
 #[ignore = "makes namespaces: run by cargo xtask unit"]
 fn other_namespaces_go_by_packets() {

@@ -1,5 +1,5 @@
 //! Completions that a poll brings about by itself go straight to it, past the ring of their queue:
-//! none is lost, doubled or out of order, whoever else polls, arms or fills the queue.
+//! none is lost, doubled or out of order, whatever else polls, arms or fills the queue.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -334,7 +334,7 @@ fn alone_many_at_once() {
                 talk.receive(1, number);
                 talk.send(0, number, SendFlags::empty());
             }
-            // Who comes first brings the completions of both: its own past the ring, those of the
+            // The first to come brings the completions of both: its own past the ring, those of the
             // other queue into theirs.
             let mut order = [&talk.queues[1][1], &talk.queues[0][0]];
             if round % 2 == 1 {
@@ -467,7 +467,7 @@ fn alone_overflow() {
             ended(small)
         });
         if small == 0 {
-            // Who only receives hears nothing of it.
+            // A side that only receives hears nothing of it.
             let (attr, mask) = (
                 QpAttr {
                     qp_state: QpState::Err,

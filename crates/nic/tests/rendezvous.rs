@@ -197,7 +197,7 @@ fn race(kind: Taken, wait: Duration) {
             !expected || seen[slot..slot + LEN] == without_canary(),
             "{kind:?}"
         );
-        // Who is told by a completion only is not waited for: a message that fails may have some of
+        // A sender that is told by a completion only is not waited for: a message that fails may have some of
         // what is there now.
         assert!(
             kind == Taken::Failed || !spoilt,

@@ -224,7 +224,7 @@ fn alone_more_than_one() {
         let mut both = Both::new();
         both.warm_up();
         converse(&mut both, 40);
-        // They come in one go; who has always answered is thought to answer the first one.
+        // They come in one go; a side that has always answered is thought to answer the first one.
         let mut lengths = Vec::new();
         for message in 0..more {
             both.receive(1);
@@ -354,7 +354,7 @@ fn a_short_ring_is_given_back_at_a_reset() {
     run_without_thread("alone_again");
 }
 
-/// Who polled, and so has a short ring, goes to sleep for the next message, or for the completion
+/// A side that polled, and so has a short ring, goes to sleep for the next message, or for the completion
 /// of his own.
 #[test]
 #[ignore = "run by the test below"]

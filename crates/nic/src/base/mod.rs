@@ -1,5 +1,5 @@
 //! What every room stands on and what knows no object: locks that go on after a panic, numbers,
-//! addresses, events on a descriptor, counters, reasons of refusals, and who waits for a turn.
+//! addresses, events on a descriptor, counters, reasons of refusals, and what waits for a turn.
 
 pub(crate) mod addressing;
 pub(crate) mod carrier;

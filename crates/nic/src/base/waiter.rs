@@ -8,8 +8,8 @@ use ferroce_proto::time::Time;
 
 /// An object that waits in a list of a service or of a link.
 ///
-/// The lists know no objects. Who takes a waiter out of a list, because there is room, or a turn
-/// has come, or a time, calls it once, without the list's lock.
+/// The lists know no objects. What takes a waiter out of a list, because there is room, or a turn
+/// or a time has come, calls it once, without the list's lock.
 pub(crate) trait Waiter: fmt::Debug + Send + Sync {
     /// The wait is over.
     fn on_turn(&self, now: Time);

@@ -24,7 +24,7 @@ use crate::{Device, Error};
 /// The engine, as the service sees it.
 ///
 /// The service calls these with its own lock held: they must not block, not call the service, and
-/// not wait for a lock that is held by somebody who does.
+/// not wait for a lock that is held by a thread that does.
 pub(crate) trait Host: Debug + Send + Sync {
     /// Number of this process in its network namespace, 1..=1023.
     fn slot(&self) -> u16;

@@ -44,10 +44,10 @@ pub(super) fn current() -> Result<Arc<Nic>, Error> {
     Ok(nic)
 }
 
-/// The `Nic` of this process if it runs, for somebody who does not want one started.
+/// The `Nic` of this process if it runs, for a caller that does not want one started.
 pub(super) fn running() -> Option<Arc<Nic>> {
     let cell = CELLS.get(current_cell())?;
-    // Whoever starts one right now has not answered anybody yet.
+    // A thread that starts one right now has not answered any caller yet.
     cell.try_lock().ok()?.clone()
 }
 

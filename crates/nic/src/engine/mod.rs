@@ -69,7 +69,7 @@ impl Nic {
     pub fn devices(&self) -> Vec<Arc<Device>> {
         self.services.devices.all()
     }
-    /// The devices for somebody who only looks: those of the running `Nic`, or those that one would
+    /// The devices for a caller that only looks: those of the running `Nic`, or those that one would
     /// have. Starts nothing.
     ///
     /// # Errors

@@ -13,20 +13,10 @@ use crate::Nic;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
 use crate::services::linger::{Habit, Patience, look_on};
+use crate::services::poll_policy::{NapFor, Naps, Shown, VisitedNaps};
 
 /// Pause after the poller failed, which it should never do.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long the thread leaves a program alone before it looks again, at first. A program may turn
-/// to something else (watch its memory for a WRITE, compute), and its peers should not wait long
-/// then.
-const FIRST_NAP: Duration = Duration::from_micros(50);
-/// The same for a program that has been polling for long, and for a leader that keeps coming by.
-const LONGEST_NAP: Duration = Duration::from_micros(800);
-/// The same for other programs, once it has found nothing undone.
-const SERVED_NAP: Duration = Duration::from_micros(200);
-/// A nap while something waits: longer than it takes to post 64 KiB.
-const SHORT_NAP: Duration = Duration::from_micros(40);
-
 /// Starts it. It ends with the process. Peers find the process's memory by its number, so there is
 /// one that only sleeps if it is to do nothing.
 pub(super) fn spawn(nic: Arc<Nic>, works: bool) -> io::Result<()> {
@@ -52,7 +42,7 @@ fn run(nic: &Nic) -> ! {
     loop {
         // A program that polls does the same work: leave the processor and the lock to it.
         nap_while_polled(nic, &mut trust, &mut events);
-        nap_while_served(nic, &mut trust, &mut events);
+        nap_while_visited(nic, &mut trust, &mut events);
         sleep(nic, &mut events);
         // The leader was woken for the same. If it does nothing, it is this thread's work.
         let seen = std::mem::replace(&mut visits, nic.services.sleeper.lead().visits());
@@ -63,7 +53,7 @@ fn run(nic: &Nic) -> ! {
         }
         deserted = false;
         let now = clock::monotonic();
-        if !events.is_empty() && nic.services.sleeper.is_away(now) {
+        if !events.is_empty() && nic.services.sleeper.polls().is_away(now) {
             // A nap would have left this undone.
             trust.learn(false);
         }
@@ -90,21 +80,22 @@ fn is_led(nic: &Nic, events: &[Event], visits: u64) -> bool {
 /// false if none does.
 fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
     let lead = nic.services.sleeper.lead();
-    let (mut nap, mut any) = (FIRST_NAP, false);
+    let (mut naps, mut any) = (Naps::of(NapFor::Leader), false);
     loop {
         let before = lead.visits();
-        nic.services.sleeper.nap_awhile(nap, events);
+        let sleeper = &nic.services.sleeper;
+        sleeper.nap(NapFor::Leader, naps.length(), events);
         keep_deadlines(nic);
-        if nic.services.sleeper.leaves() || lead.has_followers() {
+        if sleeper.polls().leaves() || lead.has_followers() {
             return any;
         }
         if lead.visits() != before {
             // A leader that is away at this moment comes back as it did before. If it computes
             // instead, the end of the next nap shows that.
-            nap = (nap * 2).min(LONGEST_NAP);
+            naps.grow();
         } else if lead.waits() {
             doze(nic, events);
-            nap = FIRST_NAP;
+            naps.restart();
         } else {
             return any;
         }
@@ -138,11 +129,12 @@ fn keep_deadlines(nic: &Nic) {
 /// then, leaves that one undone. Two such programs would wait for each other's naps in turn: their
 /// polls last longer for that, which makes the next nap.
 fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
-    let mut nap = FIRST_NAP;
-    while nic.services.sleeper.is_polled(clock::monotonic()) && trust.tries() {
-        nic.services.sleeper.nap_polled(nap, events);
-        nap = (nap * 2).min(LONGEST_NAP);
-        let is_away = nic.services.sleeper.is_away(clock::monotonic());
+    let sleeper = &nic.services.sleeper;
+    let mut naps = Naps::of(NapFor::Polling);
+    while sleeper.polls().is_polled(clock::monotonic()) && trust.tries() {
+        sleeper.nap(NapFor::Polling, naps.length(), events);
+        naps.grow();
+        let is_away = sleeper.polls().is_away(clock::monotonic());
         let is_undone = is_away && nic.progress.lock().has_work(nic);
         trust.learn(!is_undone);
         if is_undone {
@@ -154,35 +146,26 @@ fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
 /// Naps for as long as a program that polls now and then (after some messages that it posts, say)
 /// leaves nothing undone: what waits at the end of a nap is gone, or at least fewer, at the end of
 /// the next.
-fn nap_while_served(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
-    let (mut nap, mut waiting, mut served) = (FIRST_NAP, None, false);
-    while nic.services.sleeper.was_polled(clock::monotonic())
-        && (served || nic.is_busy())
+fn nap_while_visited(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
+    let sleeper = &nic.services.sleeper;
+    let mut naps = VisitedNaps::new();
+    while sleeper.polls().was_polled(clock::monotonic())
+        && (naps.was_visited() || nic.is_busy())
         && trust.tries()
     {
-        let before = nic.services.sleeper.last_poll();
-        match waiting {
-            Some(_) => nic.services.sleeper.nap(SHORT_NAP, events),
-            None => nic.services.sleeper.nap(nap, events),
+        let before = sleeper.polls().last();
+        sleeper.nap(NapFor::Visits, naps.length(), events);
+        // A program that makes a round has the progress lock for itself.
+        let visited = sleeper.polls().last() != before;
+        match naps.on_end(visited, || nic.progress.lock().waiting(nic)) {
+            Shown::Visit => {
+                trust.learn(true);
+                nap_while_polled(nic, trust, events);
+            }
+            Shown::NothingWaits => trust.learn(true),
+            Shown::SomethingWaits => {}
+            Shown::Undone => return trust.learn(false),
         }
-        nap = (nap * 2).min(SERVED_NAP);
-        // Who has made a round meanwhile has the progress lock for himself.
-        served = nic.services.sleeper.last_poll() != before;
-        if served {
-            trust.learn(true);
-            waiting = None;
-            // It may poll all the time by now.
-            nap_while_polled(nic, trust, events);
-            continue;
-        }
-        let waits = nic.progress.lock().waiting(nic);
-        if waits.is_some() && waits == waiting {
-            return trust.learn(false);
-        }
-        if waits.is_none() {
-            trust.learn(true);
-        }
-        waiting = waits;
     }
 }
 
@@ -220,7 +203,7 @@ impl Nic {
     /// A look of the thread that lingers, and a round if there is something. `None`: a program does
     /// the work now, or there is work of another kind.
     fn look_at_rings(&self, now: Time) -> Option<bool> {
-        if self.services.sleeper.is_polled(now) {
+        if self.services.sleeper.polls().is_polled(now) {
             return None;
         }
         let Some(mut progress) = self.progress.try_lock() else {

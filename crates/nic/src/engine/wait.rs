@@ -47,7 +47,7 @@ impl Nic {
             return eventfd::wait(fd).map(|()| Some(false));
         }
         loop {
-            if !self.services.sleeper.is_polled(clock::monotonic()) && lead.take() {
+            if !self.services.sleeper.polls().is_polled(clock::monotonic()) && lead.take() {
                 let taken = self.lead_until_taken(events);
                 lead.give_back();
                 if taken? {
@@ -135,7 +135,7 @@ impl Nic {
     fn lead_until_taken<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<bool> {
         let (lead, fd) = (self.services.sleeper.lead(), events.fd());
         loop {
-            if self.services.sleeper.is_polled(clock::monotonic()) {
+            if self.services.sleeper.polls().is_polled(clock::monotonic()) {
                 return Ok(false);
             }
             // A thread that is cancelled with a lock in hand would stop the device. To print a line

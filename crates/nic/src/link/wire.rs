@@ -56,7 +56,7 @@ pub(crate) struct WireLink {
     /// None: everything is sent from port 4791, and no flow has a socket.
     senders: Option<Senders>,
     receivers: Receivers,
-    /// Taken out by whoever receives, so that no lock is held while packets are handled.
+    /// Taken out by the thread that receives, so that no lock is held while packets are handled.
     receiver: Mutex<Option<Box<Receiver>>>,
     bad_network: Option<BadNetwork>,
     /// The errno of the last datagram that the kernel refused to send.

@@ -143,7 +143,7 @@ impl Services {
         self.neighbours.reach_own_user(slot)
     }
     /// Whether a process may pass on what came over the wire to an address of this host: it is of
-    /// our own user, or of the user who has UDP port 4791 in our place.
+    /// our own user, or of the user that has UDP port 4791 in our place.
     pub(crate) fn takes_wire_from(&self, by: LocalUser, dst: Gid) -> bool {
         let holds = |wire: &Wire| by.number.is_some() && wire.holder(dst) == by.number;
         by.relation.is_own_user() || self.wire.as_ref().is_ok_and(holds)

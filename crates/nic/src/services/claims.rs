@@ -23,7 +23,7 @@ use crate::base::time_share::TimeShare;
 
 /// Hexadecimal digits of an alternate.
 const DIGITS: usize = 16;
-/// Alternates of one name that are asked, at most. A user who makes more can hide others' among
+/// Alternates of one name that are asked, at most. A user with more can hide others' among
 /// them.
 const MOST_ASKED: usize = 4096;
 /// Alternates that are remembered, at most.

@@ -13,6 +13,7 @@ pub(crate) mod linger;
 pub(crate) mod openings;
 pub(crate) mod pacing;
 pub(crate) mod peers;
+pub(crate) mod poll_policy;
 pub(crate) mod ready;
 pub(crate) mod repeats;
 pub(crate) mod revoke;

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -13,20 +13,7 @@ use ferroce_proto::time::Time;
 use super::alarm::Alarm;
 use super::doors::Doors;
 use super::lead::Lead;
-
-/// A program that polled this recently does the device's work itself.
-const RECENT: Duration = Duration::from_micros(50);
-/// A program that polled as lately does it now and then, between other things.
-const LATELY: Duration = Duration::from_micros(300);
-/// A program that has not polled for so long, and did so lately, does something else now, unless it
-/// lost its processor.
-const AWAY: Duration = Duration::from_micros(20);
-/// Polls of a loop that does nothing else are this close.
-const CLOSE: Duration = Duration::from_micros(1);
-/// Close polls for this long make a polling program. One that sleeps on a completion channel polls
-/// once or twice per event, and one that watches its memory for a peer's WRITE, which nobody else
-/// would bring it, polls in between.
-const STREAK: Duration = Duration::from_micros(50);
+use super::poll_policy::{NapFor, Polls};
 
 /// The sleep of the device thread.
 #[derive(Debug)]
@@ -39,12 +26,7 @@ pub(crate) struct Sleeper {
     lead: Lead,
     doors: Doors,
     napping: AtomicBool,
-    last_poll: AtomicU64,
-    /// When the first of the last close polls was.
-    first_poll: AtomicU64,
-    /// The process exits, and the thread has work that no program that polls on meanwhile does for
-    /// it.
-    leaves: AtomicBool,
+    polls: Polls,
 }
 
 impl Sleeper {
@@ -61,9 +43,7 @@ impl Sleeper {
             lead,
             doors: Doors::new(),
             napping: AtomicBool::new(false),
-            last_poll: AtomicU64::new(0),
-            first_poll: AtomicU64::new(0),
-            leaves: AtomicBool::new(false),
+            polls: Polls::new(),
         })
     }
 
@@ -104,7 +84,7 @@ impl Sleeper {
     /// follows.
     fn clear_nap(&self) {
         self.alarm.clear();
-        if self.leaves() {
+        if self.polls.leaves() {
             self.alarm.ring();
         }
     }
@@ -114,35 +94,15 @@ impl Sleeper {
         self.alarm.clear();
     }
 
-    /// A program polled an empty queue that it is not about to sleep on, so many times since this
-    /// was told last. Returns whether that was close to each other, on average.
-    ///
-    /// Who polls many times in a row may lose his processor once meanwhile, to this very thread: he
-    /// is polling all the same. The thread would else come back soon, and take it from him again.
-    pub(crate) fn on_polls(&self, polls: u32, now: Time) -> bool {
-        let lost = if polls > 1 { LATELY } else { Duration::ZERO };
-        self.on_polls_within(CLOSE * polls + lost, now)
-    }
-
-    /// A program polled while somebody else did the device's work, which kept it from telling for
-    /// how many polls before.
-    pub(crate) fn on_vain_poll(&self, now: Time) {
-        self.on_polls_within(RECENT, now);
-    }
-
-    fn on_polls_within(&self, time: Duration, now: Time) -> bool {
-        let before = Time(self.last_poll.swap(now.0, Ordering::Relaxed));
-        let close = now.since(before) < time;
-        if !close {
-            self.first_poll.store(now.0, Ordering::Relaxed);
-        }
-        close
+    /// What is known of the polls of programs.
+    pub(crate) fn polls(&self) -> &Polls {
+        &self.polls
     }
 
     /// A program is about to sleep where it leads: that is its own round, and a nap of the thread
     /// need not end for it.
     pub(crate) fn end_streak(&self) {
-        self.first_poll.store(u64::MAX, Ordering::Relaxed);
+        self.polls.end_streak();
     }
 
     /// A program is about to sleep: the thread looks after everything again.
@@ -157,26 +117,17 @@ impl Sleeper {
     /// The process exits: the thread leaves nothing to programs any more, and wakes for its last
     /// work.
     pub(crate) fn leave(&self) {
-        self.leaves.store(true, Ordering::Relaxed);
+        self.polls.leave();
         self.end_polling();
         self.alarm.ring();
     }
 
-    /// Naps once, if a program polls all the time.
-    pub(crate) fn nap_polled(&self, nap: Duration, events: &mut Vec<Event>) {
-        self.nap_if(Self::is_polled, nap, events);
-    }
-
-    /// Naps once, if a program polls now and then.
-    pub(crate) fn nap(&self, nap: Duration, events: &mut Vec<Event>) {
-        self.nap_if(Self::was_polled, nap, events);
-    }
-
-    fn nap_if(&self, polled: fn(&Self, Time) -> bool, nap: Duration, events: &mut Vec<Event>) {
+    /// Naps once, if what it naps for allows it.
+    pub(crate) fn nap(&self, what: NapFor, length: Duration, events: &mut Vec<Event>) {
         self.napping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if polled(self, clock::monotonic()) {
-            let _ = self.nap.wait(events, Some(nap));
+        if self.polls.allow(what, clock::monotonic()) {
+            let _ = self.nap.wait(events, Some(length));
             if !events.is_empty() {
                 self.clear_nap();
             }
@@ -184,51 +135,16 @@ impl Sleeper {
         self.napping.store(false, Ordering::Relaxed);
     }
 
-    /// Naps once, whatever is polled meanwhile.
-    pub(crate) fn nap_awhile(&self, nap: Duration, events: &mut Vec<Event>) {
-        self.nap_if(|_, _| true, nap, events);
-    }
-
     /// Sleeps until the leader that waits has been away for a while, the time is over, or something
     /// wakes the thread. It has announced the sleep.
     pub(crate) fn doze(&self, timeout: Option<Duration>, events: &mut Vec<Event>) {
         self.lead.rely(|| {
-            if !self.leaves() {
+            if !self.polls.leaves() {
                 // If it fails, the thread works on.
                 let _ = self.doze.wait(events, timeout);
                 self.clear_nap();
             }
         });
-    }
-
-    /// Whether the process exits.
-    pub(crate) fn leaves(&self) -> bool {
-        self.leaves.load(Ordering::Relaxed)
-    }
-
-    /// When a program has made a round last.
-    pub(crate) fn last_poll(&self) -> Time {
-        Time(self.last_poll.load(Ordering::Relaxed))
-    }
-
-    /// Whether a program has polled just now, however close its polls are.
-    pub(crate) fn was_polled(&self, now: Time) -> bool {
-        let first = self.first_poll.load(Ordering::Relaxed);
-        let last = Time(self.last_poll.load(Ordering::Relaxed));
-        first != u64::MAX && now.since(last) < LATELY && !self.leaves.load(Ordering::Relaxed)
-    }
-
-    /// Whether a program that has polled lately does something else now.
-    pub(crate) fn is_away(&self, now: Time) -> bool {
-        self.was_polled(now) && now.since(self.last_poll()) >= AWAY
-    }
-
-    /// Whether a program polls.
-    pub(crate) fn is_polled(&self, now: Time) -> bool {
-        let last = Time(self.last_poll.load(Ordering::Relaxed));
-        last.since(Time(self.first_poll.load(Ordering::Relaxed))) >= STREAK
-            && now.since(last) < RECENT
-            && !self.leaves.load(Ordering::Relaxed)
     }
 
     /// Whether the thread leaves the work to a program that polls, for the length of a nap at
@@ -247,83 +163,22 @@ mod tests {
         sleeper.alarm.clear()
     }
 
-    /// Close polls until `until`, for `span`.
-    fn poll_closely(s: &Sleeper, until: Time, span: Duration) {
-        let step = CLOSE / 2;
-        let mut at = Time(until.0 - u64::try_from(span.as_nanos()).unwrap());
-        while at < until {
-            s.on_polls(1, at);
-            at = at + step;
-        }
-        s.on_polls(1, until);
-    }
-
     #[test]
-    fn a_streak_of_polls_makes_a_polling_program_and_sleeping_ends_it() {
+    fn the_end_of_polls_wakes_a_thread_that_naps_only() {
         let s = Sleeper::new().unwrap();
-        let now = Time(1_000_000_000);
-        poll_closely(&s, now, STREAK - CLOSE);
-        assert!(!s.is_polled(now), "not for long enough");
-        let later = now + Duration::from_secs(1);
-        poll_closely(&s, later, STREAK);
-        assert!(s.is_polled(later));
-        assert!(!s.is_polled(later + RECENT), "the polls ended");
         s.end_polling();
-        assert!(!s.is_polled(later));
         assert!(!woken(&s), "the thread does not nap");
-    }
-
-    #[test]
-    fn whoever_polls_while_the_process_exits_keeps_the_thread_from_nothing() {
-        let s = Sleeper::new().unwrap();
         s.leave();
-        assert!(woken(&s));
-        let now = Time(1_000_000_000);
-        // Not in one streak with the polls before: he lost his processor meanwhile.
-        poll_closely(&s, now, STREAK);
-        assert!(!s.is_polled(now) && !s.was_polled(now));
-    }
-
-    #[test]
-    fn rare_polls_make_no_streak() {
-        let s = Sleeper::new().unwrap();
-        let mut now = Time(1_000_000_000);
-        for _ in 0..100 {
-            now = now + CLOSE;
-            s.on_polls(1, now);
-        }
-        assert!(!s.is_polled(now));
-    }
-
-    #[test]
-    fn polls_between_two_looks_at_the_clock_count_as_close_as_they_were_on_average() {
-        let s = Sleeper::new().unwrap();
-        let mut now = Time(1_000_000_000);
-        assert!(!s.on_polls(1, now), "the first one");
-        let start = now;
-        while now.since(start) < STREAK {
-            now = now + (CLOSE * 8 - Duration::from_nanos(1));
-            assert!(s.on_polls(8, now));
-        }
-        assert!(s.is_polled(now));
-        now = now + (CLOSE * 8 + LATELY - Duration::from_nanos(1));
-        assert!(s.on_polls(8, now), "it may have lost its processor once");
-        assert!(s.is_polled(now));
-        now = now + (CLOSE * 8 + LATELY);
-        assert!(!s.on_polls(8, now));
-        assert!(!s.is_polled(now));
+        assert!(woken(&s), "an exit is for the thread in any case");
     }
 
     #[test]
     fn a_nap_ends_when_the_program_goes_to_sleep() {
         let s = std::sync::Arc::new(Sleeper::new().unwrap());
-        let start = clock::monotonic();
         let hour = Duration::from_secs(3600);
-        let future = start + hour;
-        poll_closely(&s, future, STREAK);
         let napper = {
             let s = std::sync::Arc::clone(&s);
-            std::thread::spawn(move || s.nap_polled(hour, &mut Vec::new()))
+            std::thread::spawn(move || s.nap(NapFor::Leader, hour, &mut Vec::new()))
         };
         while !s.napping.load(Ordering::Relaxed) {
             std::thread::yield_now();

@@ -2,8 +2,8 @@
 //! queue pairs use, and why not better ones. `ferroce devices --paths` shows it.
 //!
 //! A process that asks connects to the slot of each process (`link/local`) and sends one record,
-//! in the place of a hello; the device thread answers with one record of text (`engine/tell.rs`). Only processes of
-//! its own user, and root, are answered.
+//! in the place of a hello; the device thread answers with one record of text
+//! (`engine/tell.rs`). Only processes of its own user, and root, are answered.
 //!
 //! | module | holds |
 //! |---|---|

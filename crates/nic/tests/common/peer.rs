@@ -100,7 +100,7 @@ impl Peer {
     }
 
     /// Sends messages that the peer answers, until that is a habit and they go by a short ring, if
-    /// they ever do: without device threads they must, but whoever loses his processor meanwhile
+    /// they ever do: without device threads they must, but one that loses its processor meanwhile
     /// seems asleep, and they go by the ring for a while.
     pub(crate) fn converse(&self) {
         let is_alone = std::env::var_os("FERROCE_THREAD").is_some();
@@ -124,7 +124,7 @@ impl Drop for Peer {
     }
 }
 
-/// Connects to who started this, as a child that ends with him. Returns the word that it was told.
+/// Connects to the process that started this, as a child that ends with it. Returns the word that it was told.
 pub(crate) fn connect_back(end: &End, buffer: &Buffer) -> String {
     let mut line = String::new();
     std::io::stdin()

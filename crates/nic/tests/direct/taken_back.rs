@@ -116,8 +116,8 @@ impl Taker {
         Self { thread, at, taken }
     }
 
-    /// The memory, or nothing: it is held up. Time says nothing on a busy machine, but who waits
-    /// for a copy's end sleeps and looks, and sleeps again, and nobody else does.
+    /// The memory, or nothing: it is held up. Time says nothing on a busy machine, but a thread
+    /// that waits for a copy's end sleeps and looks, and sleeps again, and no other one does.
     fn has_it(&self) -> Option<Bytes> {
         const SLEEPS: u64 = 50;
         let mut bytes = None;

@@ -41,7 +41,7 @@ fn small(n: u64) -> u32 {
 
 /// Takes a queue pair from any state to its `nth` connection. Its packets have numbers of their
 /// own: what is left of the one before is not taken for them. An impatient one does not wait long
-/// for a peer that does not answer: for who is to find silence.
+/// for a peer that does not answer: it is to find silence.
 fn reconnect(end: &End, to: Qpn, nth: u64, impatient: bool) {
     let first = Psn::new(0x00ff_fff0).plus(small(nth % 128) << 16);
     let mut attr = QpAttr {

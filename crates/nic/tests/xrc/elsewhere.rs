@@ -114,7 +114,7 @@ fn child_with_a_queue() {
     }
 }
 
-/// One thread polls, so that it hears who asks for a receive, and another one posts each receive
+/// One thread polls, so that it hears of each ask for a receive, and another one posts each receive
 /// when the message before has come: sooner or later than the next one is asked for.
 fn serve(end: &End, srq: &Srq, count: u64) {
     let (came, next) = mpsc::channel();
@@ -296,8 +296,8 @@ fn an_empty_queue_of_another_process_is_not_ready() {
     patient.peer.done(2);
 }
 
-/// That a queue is empty is said by who was asked, and that it is not any more by who posts: in
-/// whatever order, nobody waits for ever.
+/// The thread that was asked says that a queue is empty, and the one that posts that it is not any
+/// more: in whatever order, nobody waits for ever.
 #[test]
 fn an_empty_queue_of_another_process_gets_receives_at_any_moment() {
     const COUNT: u64 = 2000;

@@ -24,7 +24,7 @@ fn ud_of(event: &crate::cm::Event) -> UdParam {
     }
 }
 
-/// A datagram service and somebody who has a route to it.
+/// A datagram service and an identifier that has a route to it.
 struct Service {
     pair: Pair,
     _listener: Arc<Id>,

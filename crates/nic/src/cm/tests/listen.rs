@@ -227,7 +227,7 @@ fn sources_of_connections_are_unique_and_need_few_descriptors() {
         .collect();
     assert_eq!(ports.len(), 400);
     assert_eq!(p.client.ports_watched(), 0);
-    // A source port is taken for whoever asks for it.
+    // A source port is taken for each identifier that asks for it.
     let id = p.client.id(&p.client_events);
     let taken = clients[0].local_addr().unwrap();
     expect_errno(id.bind(taken), libc::EADDRINUSE);

@@ -186,7 +186,7 @@ impl Progress {
     /// The clock is looked at: tells how close this poll and the silent ones before it were.
     fn count_polls(&mut self, nic: &Nic, sleeps_soon: bool, now: Time) {
         let polls = std::mem::take(&mut self.silent) + 1;
-        let close = !sleeps_soon && nic.services.sleeper.on_polls(polls, now);
+        let close = !sleeps_soon && nic.services.sleeper.polls().on_polls(polls, now);
         self.may_be_silent = if close { SILENT_POLLS } else { 0 };
     }
 
@@ -372,9 +372,12 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
         // Counted also if the thread is at it just now, or it would never learn that it may
         // nap.
         if !sleeps_soon {
-            nic.services.sleeper.on_vain_poll(clock::monotonic());
+            nic.services
+                .sleeper
+                .polls()
+                .on_vain_poll(clock::monotonic());
         }
-        // Whoever does the round may wait for this very processor.
+        // The thread that does the round may wait for this very processor.
         std::thread::yield_now();
         return;
     };

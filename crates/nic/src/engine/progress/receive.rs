@@ -178,8 +178,8 @@ impl Progress {
         }
     }
 
-    /// Of all links since `begun`, so many were refused or cut: others wait, so that a stranger who
-    /// connects again and again neither wakes this thread each time nor takes more than a part of
+    /// Of all links since `begun`, so many were refused or cut: others wait, so that a stranger
+    /// that connects again and again neither wakes this thread each time nor takes more than a part of
     /// its time.
     fn hold_up_listener(&mut self, nic: &Nic, refused: Brought, begun: Time, now: Time) {
         if self.listener_opens.is_none() {

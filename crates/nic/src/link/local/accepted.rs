@@ -3,8 +3,9 @@
 //! The process at the other end may run as any user and send anything. What is checked here: the
 //! first record is a hello of our version, or the question of `crate::survey`; the claimed slot is
 //! really the sender's, if it is another user's process (by the credentials that the kernel keeps
-//! for both sockets); queue pair numbers that it sends from are of its slot; every length. Who may
-//! pass on packets from the wire is checked where they are taken (`Services::takes_wire_from`).
+//! for both sockets); queue pair numbers that it sends from are of its slot; every length.
+//! Whether it may pass on packets from the wire is checked where they are taken
+//! (`Services::takes_wire_from`).
 
 use std::io::{self, IoSlice};
 

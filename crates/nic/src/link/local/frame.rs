@@ -89,8 +89,8 @@ pub(crate) enum Frame<'a> {
     Lending(Lending<'a>),
     /// About a target that one process has opened of another.
     Sharing(Sharing<'a>),
-    /// The sender's memory with this number is not shared any more. Goes to who has said on his
-    /// board that he has mapped some.
+    /// The sender's memory with this number is not shared any more. Goes to each process that has
+    /// said on its board that it has mapped some.
     Unshared(u64),
     /// About a short ring of the link's ring.
     ShortRing(ShortRingNotice),

@@ -201,7 +201,7 @@ impl Neighbours {
         let known: Vec<_> = lock(&self.known).by_id.values().cloned().collect();
         let mut full = false;
         for Neighbour { egress, .. } in known {
-            // Who waits there has no turn any more.
+            // What waits there has no turn any more.
             drop(egress.on_writable());
             full |= egress.is_blocked() && !egress.is_dead();
         }

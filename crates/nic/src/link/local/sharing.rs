@@ -10,7 +10,7 @@
 //! | 6 refused | request (4), errno (4), reason (UTF-8) |
 //! | 7 event | handle (4), event (4) |
 //!
-//! Words 1 to 4 go to the owner of the target, the others to who has opened it, whose are the
+//! Words 1 to 4 go to the owner of the target, the others to the process that has opened it, whose are the
 //! numbers of requests and handles.
 
 use ferroce_proto::ids::Qpn;

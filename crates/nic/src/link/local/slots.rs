@@ -3,7 +3,7 @@
 //! Numbers carry 10 bits of slot, so slots cannot be divided among users; but each user has about a
 //! quarter of them as its *own set*, drawn by a hash of user and slot that all processes compute
 //! alike. A process takes a slot of its user's set. When these are gone it takes any that is free,
-//! on loan: a claim of another user, to whose set the slot belongs, goes before it. So a user who
+//! on loan: a claim of another user, to whose set the slot belongs, goes before it. So a user that
 //! takes all names leaves others three quarters of their own sets, about 190 slots each. All slots
 //! belong to root.
 

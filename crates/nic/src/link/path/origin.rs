@@ -105,7 +105,7 @@ impl Path {
     }
 
     /// How what a short ring carries has come: it was accepted from the origin of this path
-    /// ([`ShortRingOffer`](crate::engine::ShortRingOffer)), and carries no addresses. They are the
+    /// (`ShortRingOffer` of `objects/qp/fast/watched.rs`), and carries no addresses. They are the
     /// path's, [`reversed`](Addressing::reversed).
     pub(crate) fn by_short_ring<'a>(&self, addressing: &'a Addressing) -> Came<'a> {
         Came {

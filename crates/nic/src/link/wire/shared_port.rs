@@ -58,7 +58,7 @@ pub(super) struct SharedPort {
     out: UdpSocket,
     /// The socket on the port, once a guest has got it.
     taken: OnceLock<UdpSocket>,
-    /// While this process is a guest: the user who has the port.
+    /// While this process is a guest: the user that has the port.
     holder: AtomicU64,
 }
 
@@ -137,7 +137,7 @@ impl SharedPort {
         self.out.port() == self.port
     }
 
-    /// The user who passes on what comes to the port, if this process is a guest.
+    /// The user that passes on what comes to the port, if this process is a guest.
     pub(super) fn holder(&self) -> Option<u32> {
         u32::try_from(self.holder.load(Ordering::Relaxed)).ok()
     }

@@ -75,7 +75,7 @@ fn fds(link: &WireLink) -> Vec<RawFd> {
 }
 
 /// Looks again and again until something is so, or for a while: not every kernel has delivered what
-/// is sent over loopback when `send` returns. Whoever calls this then says what is missing.
+/// is sent over loopback when `send` returns. The caller then says what is missing.
 fn until(mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !is_so() && Instant::now() < deadline {

@@ -94,7 +94,7 @@ impl Wire {
             .any(|version| self.holder(*version).is_some())
     }
 
-    /// The user who passes on what comes from other hosts to an address, where this process does
+    /// The user that passes on what comes from other hosts to an address, where this process does
     /// not have the port.
     pub(crate) fn holder(&self, dst: Gid) -> Option<u32> {
         self.link.holder(dst)

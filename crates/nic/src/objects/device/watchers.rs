@@ -1,4 +1,4 @@
-//! The open contexts of a device: who is told when something happens to all of it.
+//! The open contexts of a device: they are told when something happens to all of it.
 
 use std::sync::{Arc, Mutex, Weak};
 

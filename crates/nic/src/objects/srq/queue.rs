@@ -9,7 +9,7 @@ use ferroce_proto::verbs::{PostError, RecvWr};
 use crate::objects::xrc::Borrower;
 use crate::{Error, Qp};
 
-/// Who found nothing in a queue.
+/// A queue pair, or a process, that found nothing in a queue.
 #[derive(Clone, Debug)]
 pub(super) enum Waiter {
     /// A queue pair of this process.
@@ -18,7 +18,7 @@ pub(super) enum Waiter {
     Borrower(Borrower),
 }
 
-/// Work requests, the limit, and who waits.
+/// Work requests, the limit, and what waits for some.
 #[derive(Debug)]
 pub(super) struct Queue {
     wrs: VecDeque<RecvWr>,

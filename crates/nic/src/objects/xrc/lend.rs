@@ -16,7 +16,7 @@ use crate::base::sync::lock;
 use crate::link::local::{Frame, LendAnswer, Lending};
 use crate::objects::services::Services;
 
-/// Who needs a receive.
+/// A target that needs a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Borrower {
     /// The target.

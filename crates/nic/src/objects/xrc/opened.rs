@@ -1,5 +1,5 @@
 //! Targets of other processes that this one has opened (`ibv_open_qp`). What is done to them is
-//! asked of their owner, who answers ([`super::shared`]); a call waits for the answer.
+//! asked of their owner, which answers ([`super::shared`]); a call waits for the answer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
@@ -30,7 +30,7 @@ pub(crate) struct Opened {
     last: Mutex<QpAttr>,
 }
 
-/// An answer, or who will give it.
+/// An answer, or the process that will give it.
 #[derive(Debug)]
 enum Wait {
     For(u16),

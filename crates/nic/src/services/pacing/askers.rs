@@ -1,4 +1,4 @@
-//! Who asks this process how much room it has, and what each of them is told.
+//! Peers that ask this process how much room it has, and what each of them is told.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use ferroce_proto::wire::Drain;
 use crate::base::numbers::slot_of;
 use crate::base::sync::lock;
 
-/// Who has not asked for this long does not count any more.
+/// A peer that has not asked for this long does not count any more.
 const RECENT: Duration = Duration::from_secs(1);
 /// Senders that are told apart; more are told that there is as little room as for so many.
 const MOST: usize = 64;

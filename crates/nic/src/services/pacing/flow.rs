@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 /// So long a receiver may say nothing while the window is closed. Then it is taken for one that
 /// never will.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// How often somebody who does not answer is asked.
+/// How often a peer that does not answer is asked.
 const SELDOM: Duration = Duration::from_millis(500);
 /// Unanswered questions that are kept.
 const KEPT: usize = 16;

@@ -3,7 +3,7 @@
 //! A receiver's socket buffer is all that there is between a sender and a process that is not
 //! scheduled just now. So what may be on the way to a receiver is bounded by the room that it says
 //! it has. It says so when it is asked ([`Drain`]): the question travels behind the data, and its
-//! answer means that the data was taken out. Who does not answer (other makes) is sent to without
+//! answer means that the data was taken out. A peer that does not answer (other makes) is sent to without
 //! bound, as by hardware.
 
 mod askers;
@@ -36,7 +36,7 @@ pub(crate) struct Flow {
 #[derive(Debug)]
 struct Inner {
     state: FlowState,
-    /// Who wants to send when the window opens.
+    /// Queue pairs that want to send when the window opens.
     waiting: Vec<Arc<dyn Waiter>>,
 }
 
@@ -121,7 +121,7 @@ impl Pacer {
         }
     }
 
-    /// An answer of `src`. Returns who waited for it.
+    /// An answer of `src`. Returns the queue pairs that waited for it.
     pub(crate) fn on_answer(&self, src: Gid, answer: &Drain) -> Vec<Arc<dyn Waiter>> {
         let flow = read(&self.flows).get(&(src, slot_of(answer.from))).cloned();
         let (Some(flow), Some(room)) = (flow, answer.room) else {

@@ -133,7 +133,7 @@ fn what_is_sent_to_a_private_ports_port_vanishes() {
             .send_to(&[1; 100], (Ipv4Addr::LOCALHOST, to))
             .unwrap();
     }
-    // What was sent before has come by then, where there is who takes it.
+    // What was sent before has come by then, where a socket takes it.
     other.recv(&mut [0; 100]).unwrap();
     let poller = Poller::new().unwrap();
     poller

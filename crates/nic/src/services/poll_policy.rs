@@ -1,0 +1,240 @@
+//! Which thread does the device's work while a program polls: the program's, while the device
+//! thread naps, or the device thread.
+//!
+//! Nothing here looks at a clock, waits or holds a lock: each call is given the time. The device
+//! thread (`engine/thread.rs`) and the sleep (`services/sleeper.rs`) do what comes out.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ferroce_proto::time::Time;
+
+/// A program that polled this recently does the device's work itself.
+const RECENT: Duration = Duration::from_micros(50);
+/// A program that polled as lately does it now and then, between other things.
+const LATELY: Duration = Duration::from_micros(300);
+/// A program that has not polled for so long, and did so lately, does something else now, unless it
+/// lost its processor.
+const AWAY: Duration = Duration::from_micros(20);
+/// Polls of a loop that does nothing else are this close.
+const CLOSE: Duration = Duration::from_micros(1);
+/// Close polls for this long make a polling program. One that sleeps on a completion channel polls
+/// once or twice per event, and one that watches its memory for a peer's WRITE, which nobody else
+/// would bring it, polls in between.
+const STREAK: Duration = Duration::from_micros(50);
+/// How long the thread leaves a program alone before it looks again, at first. A program may turn
+/// to something else (watch its memory for a WRITE, compute), and its peers should not wait long
+/// then.
+const FIRST_NAP: Duration = Duration::from_micros(50);
+/// The same for a program that has been polling for long, and for a leader that keeps coming by.
+const LONGEST_NAP: Duration = Duration::from_micros(800);
+/// The same for other programs, once it has found nothing undone.
+const SERVED_NAP: Duration = Duration::from_micros(200);
+/// A nap while something waits: longer than it takes to post 64 KiB.
+const SHORT_NAP: Duration = Duration::from_micros(40);
+
+/// What the device thread leaves the work to while it naps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NapFor {
+    /// A program that polls all the time.
+    Polling,
+    /// A program that polls now and then, and leaves nothing undone.
+    Visits,
+    /// A thread that waits for events and does the work meanwhile, whatever is polled.
+    Leader,
+}
+
+/// What is known of the polls of a program.
+#[derive(Debug)]
+pub(crate) struct Polls {
+    /// When the last one was.
+    last: AtomicU64,
+    /// When the first of the last close ones was; `u64::MAX`: a program is about to sleep.
+    first: AtomicU64,
+    /// The process exits, and the thread has work that no program that polls on meanwhile does for
+    /// it.
+    leaves: AtomicBool,
+}
+
+impl Polls {
+    pub(crate) fn new() -> Self {
+        Self {
+            last: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+            leaves: AtomicBool::new(false),
+        }
+    }
+
+    /// A program polled an empty queue that it is not about to sleep on, so many times since this
+    /// was told last. Returns whether that was close to each other, on average.
+    ///
+    /// A program that polls many times in a row may lose its processor once meanwhile, to the
+    /// device thread, and still polls. If not, that thread would come back soon, and take the
+    /// processor from it again.
+    pub(crate) fn on_polls(&self, polls: u32, now: Time) -> bool {
+        let lost = if polls > 1 { LATELY } else { Duration::ZERO };
+        self.on_polls_within(CLOSE * polls + lost, now)
+    }
+
+    /// A program polled while another thread did the device's work, which kept it from telling for
+    /// how many polls before.
+    pub(crate) fn on_vain_poll(&self, now: Time) {
+        self.on_polls_within(RECENT, now);
+    }
+
+    fn on_polls_within(&self, time: Duration, now: Time) -> bool {
+        let before = Time(self.last.swap(now.0, Ordering::Relaxed));
+        let close = now.since(before) < time;
+        if !close {
+            self.first.store(now.0, Ordering::Relaxed);
+        }
+        close
+    }
+
+    /// The polls end: a program is about to sleep.
+    pub(crate) fn end_streak(&self) {
+        self.first.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// The process exits: nothing is left to programs from here on.
+    pub(crate) fn leave(&self) {
+        self.leaves.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the process exits.
+    pub(crate) fn leaves(&self) -> bool {
+        self.leaves.load(Ordering::Relaxed)
+    }
+
+    /// When a program has made a round last.
+    pub(crate) fn last(&self) -> Time {
+        Time(self.last.load(Ordering::Relaxed))
+    }
+
+    /// Whether a program polls all the time.
+    pub(crate) fn is_polled(&self, now: Time) -> bool {
+        let last = self.last();
+        last.since(Time(self.first.load(Ordering::Relaxed))) >= STREAK
+            && now.since(last) < RECENT
+            && !self.leaves()
+    }
+
+    /// Whether a program has polled just now, however close its polls are.
+    pub(crate) fn was_polled(&self, now: Time) -> bool {
+        let first = self.first.load(Ordering::Relaxed);
+        first != u64::MAX && now.since(self.last()) < LATELY && !self.leaves()
+    }
+
+    /// Whether a program that has polled lately does something else now.
+    pub(crate) fn is_away(&self, now: Time) -> bool {
+        self.was_polled(now) && now.since(self.last()) >= AWAY
+    }
+
+    /// Whether the device thread may nap.
+    pub(crate) fn allow(&self, nap: NapFor, now: Time) -> bool {
+        match nap {
+            NapFor::Polling => self.is_polled(now),
+            NapFor::Visits => self.was_polled(now),
+            NapFor::Leader => true,
+        }
+    }
+}
+
+/// How long naps in a row last: each twice as long as the one before it.
+#[derive(Debug)]
+pub(crate) struct Naps {
+    next: Duration,
+    longest: Duration,
+}
+
+impl Naps {
+    pub(crate) fn of(what: NapFor) -> Self {
+        let longest = match what {
+            NapFor::Polling | NapFor::Leader => LONGEST_NAP,
+            NapFor::Visits => SERVED_NAP,
+        };
+        Self {
+            next: FIRST_NAP,
+            longest,
+        }
+    }
+
+    /// The length of the next nap.
+    pub(crate) fn length(&self) -> Duration {
+        self.next
+    }
+
+    /// A nap is over, and paid.
+    pub(crate) fn grow(&mut self) {
+        self.next = (self.next * 2).min(self.longest);
+    }
+
+    /// A nap is over, and another reason to nap has come.
+    pub(crate) fn restart(&mut self) {
+        self.next = FIRST_NAP;
+    }
+}
+
+/// What the end of a nap for a program that polls now and then has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// The program has come by: it may poll all the time by now.
+    Visit,
+    /// Nothing waits.
+    NothingWaits,
+    /// Something waits. A short nap shows whether the program takes it.
+    SomethingWaits,
+    /// The program has left what waited before.
+    Undone,
+}
+
+/// Naps for a program that polls now and then. `W` is what waits to be done.
+#[derive(Debug)]
+pub(crate) struct VisitedNaps<W> {
+    naps: Naps,
+    waiting: Option<W>,
+    visited: bool,
+}
+
+impl<W: PartialEq> VisitedNaps<W> {
+    pub(crate) fn new() -> Self {
+        Self {
+            naps: Naps::of(NapFor::Visits),
+            waiting: None,
+            visited: false,
+        }
+    }
+
+    /// Whether the program came by in the last nap.
+    pub(crate) fn was_visited(&self) -> bool {
+        self.visited
+    }
+
+    /// The length of the next nap.
+    pub(crate) fn length(&self) -> Duration {
+        match self.waiting {
+            Some(_) => SHORT_NAP,
+            None => self.naps.length(),
+        }
+    }
+
+    /// A nap is over. `visited`: a program has made a round meanwhile; `waits` looks at what is to
+    /// be done.
+    pub(crate) fn on_end(&mut self, visited: bool, waits: impl FnOnce() -> Option<W>) -> Shown {
+        self.naps.grow();
+        self.visited = visited;
+        if visited {
+            self.waiting = None;
+            return Shown::Visit;
+        }
+        let before = std::mem::replace(&mut self.waiting, waits());
+        match &self.waiting {
+            None => Shown::NothingWaits,
+            waits if *waits == before => Shown::Undone,
+            Some(_) => Shown::SomethingWaits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

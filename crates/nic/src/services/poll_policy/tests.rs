@@ -1,0 +1,234 @@
+//! Schedules: what programs do, in microseconds, and what that makes the device thread do.
+
+use super::*;
+
+/// What happens in a line of a schedule.
+enum Do {
+    /// The program polls for so long, in microseconds, as close as programs that do nothing else.
+    PollsFor(u64),
+    /// It polls many times, so far apart on average, in nanoseconds, and tells of each lot of 8.
+    PollsInLots { apart: u64, lots: u32 },
+    /// It polls once.
+    PollsOnce,
+    /// It polls once while another thread has the lock.
+    PollsInVain,
+    /// It does something else for so long, in microseconds.
+    Computes(u64),
+    /// It goes to sleep on a channel.
+    Sleeps,
+    /// The process exits.
+    Exits,
+}
+use Do::{Computes, Exits, PollsFor, PollsInLots, PollsInVain, PollsOnce, Sleeps};
+
+/// A virtual day, in which a program does one thing after the other.
+struct Day {
+    polls: Polls,
+    now: Time,
+}
+
+impl Day {
+    fn advance(&mut self, ns: u64) {
+        self.now = self.now + Duration::from_nanos(ns);
+    }
+
+    fn live(&mut self, what: &Do) {
+        match *what {
+            PollsFor(us) => {
+                let end = self.now + Duration::from_micros(us);
+                while self.now < end {
+                    self.advance(500);
+                    self.polls.on_polls(1, self.now);
+                }
+            }
+            PollsInLots { apart, lots } => {
+                for _ in 0..lots {
+                    self.advance(8 * apart);
+                    self.polls.on_polls(8, self.now);
+                }
+            }
+            PollsOnce => {
+                self.polls.on_polls(1, self.now);
+            }
+            PollsInVain => self.polls.on_vain_poll(self.now),
+            Computes(us) => self.advance(1000 * us),
+            Sleeps => self.polls.end_streak(),
+            Exits => self.polls.leave(),
+        }
+    }
+
+    /// For what the thread may nap now, and whether the program is away.
+    fn says(&self) -> &'static str {
+        let may = |nap| self.polls.allow(nap, self.now);
+        let is_away = self.polls.is_away(self.now);
+        match (may(NapFor::Polling), may(NapFor::Visits), is_away) {
+            (true, true, false) => "polls",
+            (true, true, true) => "polls, away",
+            (false, true, false) => "visits",
+            (false, true, true) => "visits, away",
+            (false, false, false) => "nothing",
+            other => unreachable!("{other:?}"),
+        }
+    }
+}
+
+fn run(schedule: &[(Do, &str)]) {
+    let mut day = Day {
+        polls: Polls::new(),
+        now: Time(1_000_000_000),
+    };
+    for (line, (what, says)) in schedule.iter().enumerate() {
+        day.live(what);
+        assert_eq!(day.says(), *says, "line {line}");
+    }
+}
+
+#[test]
+fn a_program_that_polls_all_the_time() {
+    run(&[
+        (PollsOnce, "visits"),
+        (PollsFor(49), "visits"),
+        (PollsFor(1), "polls"),
+        (PollsFor(1000), "polls"),
+        (Computes(19), "polls"),
+        (Computes(1), "polls, away"),
+        (Computes(30), "visits, away"),
+        (Computes(250), "nothing"),
+    ]);
+}
+
+#[test]
+fn a_program_that_sleeps_between_its_polls() {
+    run(&[
+        (PollsOnce, "visits"),
+        (PollsFor(60), "polls"),
+        (Sleeps, "nothing"),
+        // It was woken, and polls once or twice per event.
+        (Computes(40), "nothing"),
+        (PollsOnce, "visits"),
+        (Sleeps, "nothing"),
+    ]);
+}
+
+#[test]
+fn a_program_that_watches_its_memory_between_its_polls() {
+    run(&[
+        (
+            PollsInLots {
+                apart: 1500,
+                lots: 1,
+            },
+            "visits",
+        ),
+        (Computes(10), "visits"),
+        (PollsOnce, "visits"),
+        (Computes(10), "visits"),
+        (PollsOnce, "visits"),
+        (Computes(10), "visits"),
+        (PollsOnce, "visits"),
+        (Computes(10), "visits"),
+        (PollsOnce, "visits"),
+        (Computes(10), "visits"),
+        (PollsOnce, "visits"),
+    ]);
+}
+
+#[test]
+fn a_program_that_lost_its_processor_once_polls_on() {
+    run(&[
+        (PollsOnce, "visits"),
+        (
+            PollsInLots {
+                apart: 999,
+                lots: 7,
+            },
+            "polls",
+        ),
+        // 8 polls in 307 us: 300 of them without a processor.
+        (
+            PollsInLots {
+                apart: 38_400,
+                lots: 1,
+            },
+            "polls",
+        ),
+        (
+            PollsInLots {
+                apart: 999,
+                lots: 1,
+            },
+            "polls",
+        ),
+        // 308 us: it did something else.
+        (
+            PollsInLots {
+                apart: 38_500,
+                lots: 1,
+            },
+            "visits",
+        ),
+    ]);
+}
+
+#[test]
+fn a_program_that_finds_the_lock_taken_polls_all_the_same() {
+    run(&[
+        (PollsInVain, "visits"),
+        (Computes(49), "visits, away"),
+        (PollsInVain, "visits"),
+        (Computes(1), "visits"),
+        (PollsInVain, "polls"),
+        (Computes(50), "visits, away"),
+        (PollsInVain, "visits"),
+    ]);
+}
+
+#[test]
+fn a_process_that_exits_keeps_the_thread_from_nothing() {
+    run(&[
+        (PollsFor(100), "polls"),
+        (Exits, "nothing"),
+        (PollsFor(100), "nothing"),
+    ]);
+}
+
+#[test]
+fn naps_grow_to_what_their_reason_bears() {
+    let lengths = |what| {
+        let mut naps = Naps::of(what);
+        std::array::from_fn::<_, 6, _>(|_| {
+            let length = naps.length().as_micros();
+            naps.grow();
+            length
+        })
+    };
+    assert_eq!(lengths(NapFor::Polling), [50, 100, 200, 400, 800, 800]);
+    assert_eq!(lengths(NapFor::Leader), [50, 100, 200, 400, 800, 800]);
+    assert_eq!(lengths(NapFor::Visits), [50, 100, 200, 200, 200, 200]);
+    let mut naps = Naps::of(NapFor::Leader);
+    naps.grow();
+    naps.restart();
+    assert_eq!(naps.length(), FIRST_NAP);
+}
+
+#[test]
+fn a_program_that_visits_is_left_alone_until_it_leaves_something_undone() {
+    let mut naps = VisitedNaps::new();
+    // Length of the nap, whether the program came by, what waits at its end, and what that shows.
+    let schedule = [
+        (50, true, None, Shown::Visit),
+        (100, false, None, Shown::NothingWaits),
+        (200, false, Some(3), Shown::SomethingWaits),
+        (40, false, Some(2), Shown::SomethingWaits),
+        (40, true, Some(9), Shown::Visit),
+        (200, false, Some(1), Shown::SomethingWaits),
+        (40, false, None, Shown::NothingWaits),
+        (200, false, Some(4), Shown::SomethingWaits),
+        (40, false, Some(4), Shown::Undone),
+    ];
+    for (line, (length, visited, waits, shown)) in schedule.into_iter().enumerate() {
+        assert_eq!(naps.length().as_micros(), length, "line {line}");
+        assert_eq!(naps.on_end(visited, || waits), shown, "line {line}");
+        assert_eq!(naps.was_visited(), visited, "line {line}");
+    }
+}
