@@ -64,7 +64,7 @@ impl World {
                 max_sge: 2,
                 srq_limit: 0,
             };
-            let srq = Srq::create_xrc(&host.pd, attr, (&xrcd, &host.cq)).expect("a queue");
+            let srq = Srq::create_xrc(&host.pd, attr, &xrcd, &host.cq).expect("a queue");
             srq.set_cookie(cookie);
             srq
         });

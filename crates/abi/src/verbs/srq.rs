@@ -166,7 +166,7 @@ unsafe fn create_ex(init: &mut ibv_srq_init_attr_ex) -> Result<*mut ibv_srq, Err
                     cq::private(init.cq),
                 )
             };
-            Srq::create_xrc(pd.nic(), attr, (xrcd, cq.nic()))?
+            Srq::create_xrc(pd.nic(), attr, xrcd, cq.nic())?
         }
         IBV_SRQT_TM => return Err(unbuilt(TAG_MATCHING)),
         _ => {

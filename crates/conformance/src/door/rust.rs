@@ -81,7 +81,7 @@ impl RustSide {
                 srq_limit: 0,
             };
             let srq = match &xrcd {
-                Some(xrcd) => Srq::create_xrc(&pd, attr, (xrcd, &cq)),
+                Some(xrcd) => Srq::create_xrc(&pd, attr, xrcd, &cq),
                 None => Srq::create(&pd, attr),
             };
             let srq = srq.expect("a shared receive queue");
@@ -262,7 +262,7 @@ impl Side for RustSide {
     fn another_srq(&mut self) {
         let xrcd = self.xrcd.as_ref().expect("an XRC target");
         let attr = self.srq().query();
-        let srq = Srq::create_xrc(&self.pd, attr, (xrcd, &self.cq)).expect("another queue");
+        let srq = Srq::create_xrc(&self.pd, attr, xrcd, &self.cq).expect("another queue");
         srq.set_cookie(SRQ);
         self.srqs.push(srq);
     }

@@ -182,7 +182,7 @@ pub fn run(data: &[u8]) {
     };
     let sender = Dgram::unbound().expect("descriptors");
     for said in data.chunks(HEAD + MAD) {
-        say(&host, service, (&sender, key), said);
+        say(&host, service, &sender, key, said);
         check(&events);
     }
     host.now.fetch_add(100_000_000_000, Ordering::Relaxed);
@@ -191,7 +191,7 @@ pub fn run(data: &[u8]) {
 }
 
 /// Says one thing: to the port, by a link, or lets time pass.
-fn say(host: &Stub, service: &CmService, (sender, key): (&Dgram, PortKey), said: &[u8]) {
+fn say(host: &Stub, service: &CmService, sender: &Dgram, key: PortKey, said: &[u8]) {
     let mut bytes = [0; HEAD + MAD];
     bytes[..said.len()].copy_from_slice(said);
     let ([how, from, to, kind], mad) = bytes.split_first_chunk().expect("longer");

@@ -188,7 +188,7 @@ impl Dispatch {
                 origin,
                 area,
                 notice,
-            } => self.on_short_ring_notice(nic, (origin, area), notice, now),
+            } => self.on_short_ring_notice(nic, origin, area, notice, now),
             LocalFrame::Returned => {
                 self.returned = (self.returned + RETURNED).min(MOST_RETURNED);
             }
@@ -215,7 +215,8 @@ impl Dispatch {
     fn on_short_ring_notice(
         &mut self,
         nic: &Nic,
-        (origin, area): (Origin, &Arc<SharedArea>),
+        origin: Origin,
+        area: &Arc<SharedArea>,
         notice: ShortRingNotice,
         now: Time,
     ) {
@@ -232,7 +233,7 @@ impl Dispatch {
                 self.offers.extend(offer);
             }
             ShortRingEvent::Run(at) => match nic.services.qps.find(notice.to) {
-                Some(qp) => qp.on_run_of_short_ring(origin, (notice.short_ring, at), now),
+                Some(qp) => qp.on_run_of_short_ring(origin, notice.short_ring, at, now),
                 // Nobody would look at what is put in.
                 None => self.send_notice(nic, origin, notice.to),
             },
@@ -421,7 +422,7 @@ impl Dispatch {
             nic.services.qps.find(dest)
         };
         let qp = known.or(found.as_ref())?;
-        let taken = qp.on_brief(came, (&brief, bytes.len()), now);
+        let taken = qp.on_brief(came, &brief, bytes.len(), now);
         if taken == Ok(Taken::Unusual) {
             return None;
         }
@@ -457,7 +458,7 @@ impl Dispatch {
         now: Time,
     ) -> Result<(), (Qpn, DropReason)> {
         came.addressing.read(bytes, |packet| match packet {
-            Ok(packet) => self.deliver_packet(nic, came, (packet, bytes.len()), now),
+            Ok(packet) => self.deliver_packet(nic, came, packet, bytes.len(), now),
             Err(why) => Err((dest_qp(bytes).unwrap_or_default(), why)),
         })
     }
@@ -466,7 +467,8 @@ impl Dispatch {
         &mut self,
         nic: &Nic,
         came: Came<'_>,
-        (packet, len): (&Packet<'_>, usize),
+        packet: &Packet<'_>,
+        len: usize,
         now: Time,
     ) -> Result<(), (Qpn, DropReason)> {
         let dest = packet.bth.dest_qp;
@@ -479,7 +481,7 @@ impl Dispatch {
             return Err((dest, DropReason::Address));
         }
         if dest == Qpn::MULTICAST {
-            return self.deliver_to_group(nic, came, (packet, len), now);
+            return self.deliver_to_group(nic, came, packet, len, now);
         }
         let src_port = self.src_port;
         let qp = self.find(nic, dest).ok_or((dest, DropReason::NoQp))?;
@@ -496,7 +498,8 @@ impl Dispatch {
         &mut self,
         nic: &Nic,
         came: Came<'_>,
-        (packet, len): (&Packet<'_>, usize),
+        packet: &Packet<'_>,
+        len: usize,
         now: Time,
     ) -> Result<(), (Qpn, DropReason)> {
         let at = GroupAt {

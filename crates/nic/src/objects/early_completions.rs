@@ -126,7 +126,7 @@ impl Services {
             return self.end_early_completion();
         }
         if let Some(qp) = self.qps.find(holder) {
-            qp.on_short_ring(End::Receiving, (now, &mut DirectDelivery::default()));
+            qp.on_short_ring(End::Receiving, now, &mut DirectDelivery::default());
         }
     }
 

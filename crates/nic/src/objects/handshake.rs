@@ -75,7 +75,7 @@ impl Services {
         if message.kind != Kind::Ask {
             auth.on_answer(came, &message, authentic);
             if let Some(qp) = self.qps.find(message.to) {
-                qp.on_answer(auth, (came, &message), authentic, now);
+                qp.on_answer(auth, came, &message, authentic, now);
             }
             return;
         }

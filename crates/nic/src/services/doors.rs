@@ -178,7 +178,7 @@ impl Doors {
         }
         let mut open = lock(&self.open);
         let result = if nonblocking {
-            self.admit(&mut open, door, device, (own, now()))
+            self.admit(&mut open, door, device, own, now())
         } else {
             open.shut(door, device);
             false
@@ -201,7 +201,8 @@ impl Doors {
         open: &mut Open,
         door: &Arc<Door>,
         device: &Poller,
-        (own, now): (usize, Time),
+        own: usize,
+        now: Time,
     ) -> bool {
         let is_only = match open.doors.as_slice() {
             [] => true,

@@ -54,7 +54,7 @@ fn child_with_a_queue() {
         max_sge: 2,
         srq_limit: 0,
     };
-    let srq = Srq::create_xrc(&end.pd, attr, (&xrcd, &end.cq)).expect("a queue");
+    let srq = Srq::create_xrc(&end.pd, attr, &xrcd, &end.cq).expect("a queue");
     println!("queue {}", srq.number().expect("a number").get());
     let (mut line, mut own) = (String::new(), None);
     while std::io::stdin().read_line(&mut line).expect("a line") > 0 {

@@ -108,7 +108,7 @@ fn used_through_a_handle() {
         srq_limit: 0,
     };
     let (host, xrcd) = (&shared.host, &shared.xrcd);
-    let srq = Srq::create_xrc(&host.pd, attr, (xrcd, &host.cq)).expect("a queue");
+    let srq = Srq::create_xrc(&host.pd, attr, xrcd, &host.cq).expect("a queue");
     let there = Buffer::new(&host.pd, vec![0; 9000]);
     let mut recv = [RecvWr {
         wr_id: 2,

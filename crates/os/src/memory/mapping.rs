@@ -20,7 +20,7 @@ impl Mapping {
     /// ENOMEM.
     pub fn anonymous(len: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        Self::map(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, (-1, 0))
+        Self::map(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
     }
 
     /// `len` bytes of what a descriptor stands for (a dma-buf, a memory file), from `offset` on,
@@ -34,7 +34,7 @@ impl Mapping {
         } else {
             libc::PROT_READ
         };
-        Self::map(0, len, protection, libc::MAP_SHARED, (fd, offset))
+        Self::map(0, len, protection, libc::MAP_SHARED, fd, offset)
     }
 
     /// Zeroed memory at exactly this address.
@@ -44,7 +44,7 @@ impl Mapping {
     pub(super) fn exactly(at: u64, len: usize) -> io::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        Self::map(at, len, protection, flags, (-1, 0))
+        Self::map(at, len, protection, flags, -1, 0)
     }
 
     /// At `at`, or where the kernel likes.
@@ -53,7 +53,8 @@ impl Mapping {
         len: usize,
         protection: i32,
         flags: i32,
-        (fd, offset): (RawFd, u64),
+        fd: RawFd,
+        offset: u64,
     ) -> io::Result<Self> {
         // SAFETY: a new mapping, which takes no other's place: no flag asks for that.
         let mapped = check(unsafe {

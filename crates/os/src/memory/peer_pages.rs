@@ -93,7 +93,7 @@ impl PeerPages {
     /// EINVAL: not inside, not `len` bytes, or not [taken](Self::takes); EFAULT: something is not
     /// mapped. A part may have been copied.
     pub fn write(&self, at: u64, from: &[Piece<'_>], len: usize) -> io::Result<()> {
-        let mut to = self.place(at, (from, len), self.writable)?;
+        let mut to = self.place(at, from, len, self.writable)?;
         let mut left = len;
         for piece in from {
             let n = piece.len();
@@ -126,7 +126,7 @@ impl PeerPages {
     /// As [`write`](Self::write).
     pub fn read(&self, at: u64, to: &[Piece<'_>], len: usize) -> io::Result<()> {
         let readable = to.iter().all(|p| matches!(p, Piece::Registered(_)));
-        let mut from = self.place(at, (to, len), readable)?;
+        let mut from = self.place(at, to, len, readable)?;
         for piece in to {
             // SAFETY: as in `write`; the pieces are registered memory that the rights table allows
             // to write.
@@ -171,7 +171,7 @@ impl PeerPages {
     }
 
     /// Where a copy between `at` and the pieces begins, if it `may` be and all of it fits.
-    fn place(&self, at: u64, (pieces, len): (&[Piece<'_>], usize), may: bool) -> io::Result<u64> {
+    fn place(&self, at: u64, pieces: &[Piece<'_>], len: usize, may: bool) -> io::Result<u64> {
         let total: usize = pieces.iter().map(Piece::len).sum();
         let fits = may && total == len && Self::takes(pieces);
         self.inside(at, len)

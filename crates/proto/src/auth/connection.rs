@@ -117,7 +117,7 @@ impl Connection {
         match &mut self.numbering {
             Numbering::Reliable { own, peer } => {
                 let is_own = !is_response(bth.opcode);
-                let sequence = sequence_of((own, peer), at, &bth, is_own);
+                let sequence = sequence_of(own, peer, at, &bth, is_own);
                 let Some(sequence) = sequence else { return };
                 let tag = self.send.tag(sequence, addresses, &bytes[start..]);
                 bytes.extend_from_slice(&tag);
@@ -125,7 +125,7 @@ impl Connection {
             Numbering::Counted { sent, .. } => {
                 let counter = sent.get_or_insert(Extended::first(bth.psn));
                 counter.follow(bth.psn);
-                self.send.seal_counted(counter.0, addresses, (bytes, start));
+                self.send.seal_counted(counter.0, addresses, bytes, start);
             }
         }
     }
@@ -145,7 +145,7 @@ impl Connection {
                     return None;
                 }
                 let is_own = is_response(bth.opcode);
-                let sequence = sequence_of((own, peer), at, &bth, is_own)?;
+                let sequence = sequence_of(own, peer, at, &bth, is_own)?;
                 self.receive.open(sequence, addresses, tagged)
             }
             Numbering::Counted { taken, .. } => {
@@ -164,7 +164,8 @@ impl Connection {
 /// The sequence of a packet whose PSN is one of this end's own, or one of its peer's; `None`: this
 /// end does not send yet.
 fn sequence_of(
-    (own, peer): (&mut Option<Extended>, &mut Extended),
+    own: &mut Option<Extended>,
+    peer: &mut Extended,
     at: Option<Position>,
     bth: &Bth,
     is_own: bool,

@@ -90,7 +90,8 @@ impl TagKey {
         &self,
         counter: u64,
         addresses: &Addresses,
-        (bytes, start): (&mut Vec<u8>, usize),
+        bytes: &mut Vec<u8>,
+        start: usize,
     ) {
         let tag = self.tag(counter, addresses, &bytes[start..]);
         bytes.extend_from_slice(&counter.to_be_bytes());

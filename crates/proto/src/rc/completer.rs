@@ -253,7 +253,7 @@ impl Requester {
         if shared.selective_repeat() && self.flight.requests_in(before).next().is_some() {
             // Nor does it acknowledge what was sent before the one that is missing: it may be
             // forged.
-            self.keep_answer(shared, answer.0, (sequence, cx.now));
+            self.keep_answer(shared, answer.0, sequence, cx.now);
         } else if self.advance(shared, cx, sequence)? {
             if !self.reorder.meet(answer.0, shared.mtu()) {
                 self.ask_for_answers(shared, sequence + 1);
@@ -280,7 +280,7 @@ impl Requester {
         if operation == Operation::AtomicAcknowledge {
             self.take_result(shared, cx, packet, sequence)
         } else {
-            self.take_read_response(shared, cx, (packet, position), sequence)
+            self.take_read_response(shared, cx, packet, position, sequence)
         }
     }
 
@@ -349,13 +349,14 @@ impl Requester {
         &mut self,
         shared: &QpShared,
         cx: &mut Cx<'_>,
-        (packet, position): (&Packet<'_>, Position),
+        packet: &Packet<'_>,
+        position: Position,
         sequence: u64,
     ) -> Result<(), SendFault> {
         let Some(wqe) = self.queue.front() else {
             return Ok(());
         };
-        let offset = self.check_read_response(shared, (packet, position), sequence)?;
+        let offset = self.check_read_response(shared, packet, position, sequence)?;
         let (pd, sges) = (shared.config.pd, wqe.sges());
         scatter::scatter(cx, pd, sges, u64::from(offset), packet.payload)
             .map_err(|_| Fault::LOCAL_KEY)?;
@@ -417,7 +418,8 @@ impl Requester {
     fn check_read_response(
         &self,
         shared: &QpShared,
-        (packet, position): (&Packet<'_>, Position),
+        packet: &Packet<'_>,
+        position: Position,
         sequence: u64,
     ) -> Result<u32, Fault> {
         let (Some(wqe), Some(request)) = (self.queue.front(), self.flight.request_at(sequence))

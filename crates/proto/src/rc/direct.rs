@@ -323,7 +323,9 @@ impl Responder {
         shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (reth, imm, target): (Reth, [u8; 4], Target),
+        reth: Reth,
+        imm: [u8; 4],
+        target: Target,
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
         let need = Access::REMOTE_WRITE;

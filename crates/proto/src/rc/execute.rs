@@ -36,46 +36,46 @@ impl Responder {
         }
         match info.operation {
             Operation::Send | Operation::SendImm | Operation::SendInvalidate => {
-                self.on_send(shared, cx, packet, (info, target))
+                self.on_send(shared, cx, packet, info, target)
             }
             Operation::Write | Operation::WriteImm => {
-                self.on_write(shared, cx, packet, (info, target))
+                self.on_write(shared, cx, packet, info, target)
             }
             Operation::PlacedImm => match (packet.ext.reth, packet.ext.imm) {
                 (Some(reth), Some(imm)) if self.message.is_none() && shared.link.lossless => {
-                    self.on_placed(shared, cx, packet, (reth, imm, target))
+                    self.on_placed(shared, cx, packet, reth, imm, target)
                 }
                 _ => Err(invalid.into()),
             },
             Operation::Rendezvous | Operation::RendezvousImm | Operation::RendezvousWriteImm => {
                 match packet.ext.atomic {
                     Some(request) if self.message.is_none() && shared.link.lossless => {
-                        self.on_rendezvous(shared, cx, packet, (request, target))
+                        self.on_rendezvous(shared, cx, packet, request, target)
                     }
                     _ => Err(invalid.into()),
                 }
             }
             Operation::ReadRequest => match packet.ext.reth {
                 Some(reth) if self.message.is_none() => self
-                    .on_read(shared, cx, packet, (reth, target))
+                    .on_read(shared, cx, packet, reth, target)
                     .map_err(Stop::Reject),
                 _ => Err(invalid.into()),
             },
             Operation::AtomicWrite => match packet.ext.reth {
                 Some(reth) if self.message.is_none() => self
-                    .on_atomic_write(shared, cx, packet, (reth, target))
+                    .on_atomic_write(shared, cx, packet, reth, target)
                     .map_err(Stop::Reject),
                 _ => Err(invalid.into()),
             },
             Operation::Flush => match (packet.ext.feth, packet.ext.reth) {
                 (Some(feth), Some(reth)) if self.message.is_none() => self
-                    .on_flush(shared, cx, packet.bth.psn, (feth, reth, target))
+                    .on_flush(shared, cx, packet.bth.psn, feth, reth, target)
                     .map_err(Stop::Reject),
                 _ => Err(invalid.into()),
             },
             Operation::CompareSwap | Operation::FetchAdd => match packet.ext.atomic {
                 Some(operands) if self.message.is_none() => self
-                    .on_atomic(shared, cx, packet, (info.operation, operands, target))
+                    .on_atomic(shared, cx, packet, info.operation, operands, target)
                     .map_err(Stop::Reject),
                 _ => Err(invalid.into()),
             },
@@ -88,7 +88,8 @@ impl Responder {
         shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (info, target): (OpInfo, Target),
+        info: OpInfo,
+        target: Target,
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
         let received = Message::received_before(self.message.as_ref(), info)
@@ -100,7 +101,7 @@ impl Responder {
         let Some(recv) = &self.held else {
             return Err(Reject::invalid(psn).into());
         };
-        let after = place_in_recv(cx, recv, (received, packet))?;
+        let after = place_in_recv(cx, recv, received, packet)?;
         self.message = Some(Message::Send {
             received: after,
             target,
@@ -119,12 +120,13 @@ impl Responder {
         shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (info, target): (OpInfo, Target),
+        info: OpInfo,
+        target: Target,
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
         let invalid = Reject::invalid(psn);
         let started =
-            Message::write_before(self.message.as_ref(), packet, (info, target)).ok_or(invalid)?;
+            Message::write_before(self.message.as_ref(), packet, info, target).ok_or(invalid)?;
         if !allows(shared, Access::REMOTE_WRITE) {
             return Err(invalid.into());
         }
@@ -154,7 +156,8 @@ impl Responder {
         shared: &QpShared,
         cx: &Cx<'_>,
         packet: &Packet<'_>,
-        (reth, target): (Reth, Target),
+        reth: Reth,
+        target: Target,
     ) -> Result<(), Reject> {
         let psn = packet.bth.psn;
         let (va, rkey, length) = (reth.va, reth.rkey, reth.length);
@@ -182,7 +185,8 @@ impl Responder {
         shared: &QpShared,
         cx: &Cx<'_>,
         packet: &Packet<'_>,
-        (reth, target): (Reth, Target),
+        reth: Reth,
+        target: Target,
     ) -> Result<(), Reject> {
         let psn = packet.bth.psn;
         let need = Access::REMOTE_WRITE;
@@ -212,7 +216,9 @@ impl Responder {
         shared: &QpShared,
         cx: &Cx<'_>,
         psn: Psn,
-        (feth, reth, target): (Feth, Reth, Target),
+        feth: Feth,
+        reth: Reth,
+        target: Target,
     ) -> Result<(), Reject> {
         let (Some(placement), Some(selectivity)) = (feth.placement(), feth.selectivity()) else {
             return Err(Reject::invalid(psn));
@@ -245,7 +251,9 @@ impl Responder {
         shared: &QpShared,
         cx: &Cx<'_>,
         packet: &Packet<'_>,
-        (operation, request, target): (Operation, AtomicEth, Target),
+        operation: Operation,
+        request: AtomicEth,
+        target: Target,
     ) -> Result<(), Reject> {
         let psn = packet.bth.psn;
         self.check_resources(shared, Access::REMOTE_ATOMIC, psn)?;
@@ -417,7 +425,8 @@ fn finish_send(
 fn place_in_recv(
     cx: &Cx<'_>,
     recv: &HeldReceive,
-    (received, packet): (u32, &Packet<'_>),
+    received: u32,
+    packet: &Packet<'_>,
 ) -> Result<u32, Reject> {
     let psn = packet.bth.psn;
     let sges = &recv.wr.sges;

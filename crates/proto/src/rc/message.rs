@@ -72,7 +72,8 @@ impl Message {
     pub(super) fn write_before(
         current: Option<&Self>,
         packet: &Packet<'_>,
-        (info, target): (OpInfo, Target),
+        info: OpInfo,
+        target: Target,
     ) -> Option<Write> {
         match (current, info.position.starts()) {
             (None, true) => packet.ext.reth.map(|reth| Write {

@@ -154,7 +154,8 @@ impl Responder {
         shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (request, target): (AtomicEth, Target),
+        request: AtomicEth,
+        target: Target,
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
         let len = u32::try_from(request.compare)
@@ -167,7 +168,7 @@ impl Responder {
             Some(reth) => Destination::Region(reth, target.accessor(shared)),
             None => Destination::Receive,
         };
-        let opcode = self.check_place(cx, &place, (len, psn))?;
+        let opcode = self.check_place(cx, &place, len, psn)?;
         if self.not_fetched == Some(psn) {
             // The requester is about to send it by packets.
             return Err(Stop::NotFetched);
@@ -192,7 +193,8 @@ impl Responder {
         &self,
         cx: &Cx<'_>,
         place: &Destination,
-        (len, psn): (u32, Psn),
+        len: u32,
+        psn: Psn,
     ) -> Result<WcOpcode, Reject> {
         match place {
             Destination::Receive => {

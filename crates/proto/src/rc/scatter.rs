@@ -136,7 +136,7 @@ pub(crate) fn scatter(
     offset: u64,
     data: &[u8],
 ) -> Result<(), RightsError> {
-    place((cx.rights, cx.memory), pd, sges, offset, data)
+    place(cx.rights, cx.memory, pd, sges, offset, data)
 }
 
 /// Puts `data` into a list of the protection domain `pd`, from byte `offset` on, as a message that
@@ -145,7 +145,8 @@ pub(crate) fn scatter(
 /// # Errors
 /// A key that does not open its bytes. Those before it are written.
 pub fn place(
-    (rights, memory): (&Rights, &dyn Memory),
+    rights: &Rights,
+    memory: &dyn Memory,
     pd: PdId,
     sges: &[Sge],
     offset: u64,

@@ -193,7 +193,8 @@ impl Requester {
         &mut self,
         shared: &QpShared,
         packet: &Packet<'_>,
-        (sequence, now): (u64, Time),
+        sequence: u64,
+        now: Time,
     ) {
         let expected = self.flight.psn(self.flight.oldest());
         let kept = self.reorder.keep(packet, (expected, shared.mtu(), 0), now);

@@ -244,7 +244,7 @@ impl Work<'_> {
                     Some(outcome) => {
                         let bytes = came.ok().flatten().unwrap_or(0);
                         let early = room[used.min(bytes)..bytes].to_vec();
-                        self.on_reply_over_tcp((id, qpn), setup.socket, outcome, early);
+                        self.on_reply_over_tcp(id, qpn, setup.socket, outcome, early);
                     }
                 }
             }
@@ -280,7 +280,7 @@ impl Work<'_> {
                     qpn,
                 } => {
                     if let Some(outcome) = initiator.on_deadline(now) {
-                        self.on_reply_over_tcp((id, qpn), setup.socket, outcome, Vec::new());
+                        self.on_reply_over_tcp(id, qpn, setup.socket, outcome, Vec::new());
                     }
                 }
                 Stage::Unasked {

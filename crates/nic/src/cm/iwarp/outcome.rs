@@ -81,7 +81,8 @@ impl Work<'_> {
     /// The reply has come, or will not.
     pub(super) fn on_reply_over_tcp(
         &mut self,
-        (key, qpn): (u64, Qpn),
+        key: u64,
+        qpn: Qpn,
         socket: TcpSocket,
         outcome: Outcome,
         early: Vec<u8>,

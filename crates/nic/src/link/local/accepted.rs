@@ -288,7 +288,8 @@ impl Link {
         &mut self,
         policy: Policy,
         link: LinkId,
-        (record, with): (&[u8], Vec<Fd>),
+        record: &[u8],
+        with: Vec<Fd>,
         each: &mut dyn FnMut(LocalFrame<'_>),
     ) -> Result<(), Broken> {
         let (version, slot, offers) = match frame::parse(record)? {

@@ -190,7 +190,7 @@ impl Incoming {
             Arrival::Closed => Ok(Step::Closed),
             Arrival::Truncated => Err(Broken::TooLong),
             Arrival::Whole(n) if link.slot.is_none() => {
-                link.greet(self.policy, id, (&self.room[..n], with), each)?;
+                link.greet(self.policy, id, &self.room[..n], with, each)?;
                 Ok(link.slot.map_or(Step::Took(1), Step::Greeted))
             }
             Arrival::Whole(1) if watched.is_some() && self.room[0] == frame::LOOK => {

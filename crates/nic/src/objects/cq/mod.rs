@@ -297,14 +297,15 @@ impl Cq {
             return true;
         }
         let kept = wc;
-        self.push_generally(ring, &kept, (stamp, solicited))
+        self.push_generally(ring, &kept, stamp, solicited)
     }
     #[cold]
     fn push_generally(
         &self,
         mut ring: LockGuard<'_, Ring>,
         wc: &Wc,
-        (stamp, solicited): (Stamp, bool),
+        stamp: Stamp,
+        solicited: bool,
     ) -> bool {
         let due = ring.due();
         let pushed = ring.push(*wc, solicited, stamp, clock::monotonic);

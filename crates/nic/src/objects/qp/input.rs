@@ -57,7 +57,7 @@ impl Qp {
             // What must have a tag comes by way of `on_run`.
             return Err(DropReason::Unauthenticated);
         }
-        self.on_opened(&mut locked, (came, packet), len, now)
+        self.on_opened(&mut locked, came, packet, len, now)
     }
 
     /// As [`on_packet`](Self::on_packet), for a packet that needs no tag, or that had a right one.
@@ -65,7 +65,8 @@ impl Qp {
     fn on_opened(
         &self,
         locked: &mut Locked,
-        (came, packet): (Came<'_>, &Packet<'_>),
+        came: Came<'_>,
+        packet: &Packet<'_>,
         len: usize,
         now: Time,
     ) -> Result<(), DropReason> {
@@ -111,7 +112,7 @@ impl Qp {
             drop(locked);
             let singly = |bytes: &&[u8]| {
                 let taken = addressing.read(bytes, |packet| {
-                    self.on_opened(&mut self.lock(), (came, packet?), bytes.len(), now)
+                    self.on_opened(&mut self.lock(), came, packet?, bytes.len(), now)
                 });
                 taken.err()
             };
@@ -122,7 +123,7 @@ impl Qp {
         self.with_cx(&mut locked, now, |locked, cx| {
             for mut packets in [word, requests] {
                 while let Some((packet, others)) = packets.split_first() {
-                    let (batch, rest) = take_batch(locked, cx, (came, packets));
+                    let (batch, rest) = take_batch(locked, cx, came, packets);
                     if !batch.is_empty() {
                         count += batch.len();
                         bytes += batch.iter().map(|packet| packet.len()).sum::<usize>();
@@ -343,7 +344,8 @@ impl Addresses for Qp {
 fn take_batch<'r, 'a>(
     locked: &mut Locked,
     cx: &mut Cx<'_>,
-    (came, packets): (Came<'_>, &'r [&'a [u8]]),
+    came: Came<'_>,
+    packets: &'r [&'a [u8]],
 ) -> (&'r [&'a [u8]], &'r [&'a [u8]]) {
     let may =
         packets.len() > 1 && !tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE);

@@ -170,7 +170,7 @@ impl Qp {
             let tally = device.counters().open_tally(config.qpn);
             Arc::new_cyclic(|me| Self {
                 tally,
-                ..Self::bare(me, (pd, permit), config, (queues, transport))
+                ..Self::bare(me, pd, permit, config, (queues, transport))
             })
         })?;
         qp.pd.attach();
@@ -189,13 +189,14 @@ impl Qp {
         let queues = Queues::of_target(Arc::clone(xrcd));
         Ok(Arc::new_cyclic(|me| Self {
             opened: Some(opened),
-            ..Self::bare(me, (pd, permit), config, (queues, transport))
+            ..Self::bare(me, pd, permit, config, (queues, transport))
         }))
     }
 
     fn bare(
         me: &Weak<Self>,
-        (pd, permit): (&Arc<Pd>, Permit),
+        pd: &Arc<Pd>,
+        permit: Permit,
         config: RcConfig,
         (queues, transport): (Queues, Transport),
     ) -> Self {

@@ -133,7 +133,8 @@ impl Locked {
     pub(super) fn follow_state(
         &mut self,
         services: &Services,
-        (attr, after): (&QpAttr, QpState),
+        attr: &QpAttr,
+        after: QpState,
         agreed: Option<Agreed>,
     ) {
         let Some(auth) = services.auth() else { return };
@@ -174,7 +175,8 @@ impl Qp {
     /// as [`Services::ask_nonce`](crate::objects::services::Services::ask_nonce).
     pub(super) fn authenticate(
         &self,
-        (attr, mask): (&QpAttr, AttrMask),
+        attr: &QpAttr,
+        mask: AttrMask,
         paths: (&Found, &Found),
         stations: Stations,
     ) -> Result<Option<Agreed>, Error> {
@@ -326,7 +328,8 @@ impl Qp {
     pub(crate) fn on_answer(
         &self,
         auth: &Auth,
-        (came, message): (&Addressing, &Message),
+        came: &Addressing,
+        message: &Message,
         authentic: bool,
         now: Time,
     ) {

@@ -146,14 +146,15 @@ impl Qp {
         now: Time,
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
-        self.run_delivering(locked, (now, &mut DirectDelivery::default()), f)
+        self.run_delivering(locked, now, &mut DirectDelivery::default(), f)
     }
 
     /// As [`run_with_cx`](Self::run_with_cx), for a program that polls.
     pub(super) fn run_delivering<R>(
         &self,
         locked: &mut Locked,
-        (now, delivery): (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
         let rights = self.services().rights.read();

@@ -70,7 +70,8 @@ impl Srq {
     pub fn create_xrc(
         pd: &Arc<Pd>,
         attr: SrqAttr,
-        (xrcd, cq): (&Arc<Xrcd>, &Arc<Cq>),
+        xrcd: &Arc<Xrcd>,
+        cq: &Arc<Cq>,
     ) -> Result<Arc<Self>, Error> {
         let context = pd.context();
         if !Arc::ptr_eq(context, xrcd.context()) || !Arc::ptr_eq(context, cq.context()) {
@@ -250,7 +251,7 @@ impl Srq {
         // Held, so that nothing is written once `destroy` has returned.
         let queue = lock(&self.queue);
         queue.is_retired()
-            || place((&rights, &RawMemory), self.pd.id(), &wr.sges, offset, part).is_ok()
+            || place(&rights, &RawMemory, self.pd.id(), &wr.sges, offset, part).is_ok()
     }
 
     /// Queues a completion of a receive from an XRC queue. Returns false if its CQ overflowed.

@@ -284,7 +284,7 @@ impl Services {
 
     /// The owner of a queue has answered.
     pub(super) fn on_answer(&self, slot: u16, (qpn, srq): (Qpn, Srqn), answer: LendAnswer) {
-        let Some((target, owner)) = self.waiting_borrower(slot, (qpn, srq)) else {
+        let Some((target, owner)) = self.waiting_borrower(slot, qpn, srq) else {
             if let (LendAnswer::Lent { loan, .. }, Some(owner)) =
                 (answer, self.egress_to_own_user(slot))
             {
@@ -322,11 +322,7 @@ impl Services {
     }
 
     /// The target that waits for an answer of a process, and the way there.
-    fn waiting_borrower(
-        &self,
-        slot: u16,
-        (qpn, srq): (Qpn, Srqn),
-    ) -> Option<(Arc<Qp>, Arc<Egress>)> {
+    fn waiting_borrower(&self, slot: u16, qpn: Qpn, srq: Srqn) -> Option<(Arc<Qp>, Arc<Egress>)> {
         let entries = lock(&self.domains.borrowing.entries);
         let entry = entries.get(&qpn).filter(|entry| {
             let waits = matches!(entry.state, State::Asked | State::Empty);

@@ -125,7 +125,7 @@ impl Services {
                 handle,
                 qpn,
                 asked,
-            } => self.on_asked(slot, request, (qpn, handle), asked),
+            } => self.on_asked(slot, request, qpn, handle, asked),
             Sharing::Done {
                 request,
                 attributes,

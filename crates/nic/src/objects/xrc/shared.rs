@@ -23,7 +23,8 @@ impl Services {
         &self,
         slot: u16,
         request: u32,
-        (qpn, handle): (Qpn, u32),
+        qpn: Qpn,
+        handle: u32,
         asked: Asked<'_>,
     ) {
         let Some(egress) = self.egress_to_own_user(slot) else {

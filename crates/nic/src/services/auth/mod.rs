@@ -77,7 +77,7 @@ impl Auth {
         let counter = self.counter.fetch_add(1, Ordering::Relaxed);
         let addresses = addresses(addressing);
         let key = self.secret.host();
-        key.seal_counted(counter, &addresses, (packet, 0));
+        key.seal_counted(counter, &addresses, packet, 0);
     }
 
     /// The packet of another device without its tag, if that is right.

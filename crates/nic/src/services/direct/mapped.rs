@@ -100,7 +100,8 @@ impl Mappings {
     pub(super) fn map(
         &self,
         (index, number): (usize, u64),
-        (task, part): (Task, SharedPart),
+        task: Task,
+        part: SharedPart,
         writable: bool,
         count: impl FnOnce(usize),
     ) -> Option<Arc<Mapped>> {

@@ -274,7 +274,7 @@ impl Peer {
         let mapped = self.mappings.find(name, at.writable).unwrap_or_else(|| {
             let part = SharedPart::unpack(std::array::from_fn(|i| load(first + 1 + i)));
             let task = self.process.task();
-            self.mappings.map(name, (task, part), at.writable, count)
+            self.mappings.map(name, task, part, at.writable, count)
         })?;
         let offset = mapped.part.offset_of(at.addr, at.len)?;
         Some((mapped, offset))

@@ -165,7 +165,7 @@ fn copy(
     if peer.refused().is_some() {
         return Err(Failure::Refused);
     }
-    if copy_short(peer, is_write, (place, len), pieces) {
+    if copy_short(peer, is_write, place, len, pieces) {
         return Ok(false);
     }
     let process = peer.process();
@@ -182,7 +182,8 @@ fn copy(
 fn copy_short(
     peer: &Peer,
     is_write: bool,
-    (place, len): (&PeerBytes, usize),
+    place: &PeerBytes,
+    len: usize,
     pieces: &[Piece<'_>],
 ) -> bool {
     if len > MemoryFile::MAX {

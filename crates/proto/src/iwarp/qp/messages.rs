@@ -89,7 +89,8 @@ impl IwQp {
 pub(super) fn pack_response(
     stream: &mut Stream,
     turn: &mut Turn,
-    (cx, by): (&Cx<'_>, Accessor),
+    cx: &Cx<'_>,
+    by: Accessor,
     request: &ReadRequest,
 ) -> Result<bool, Stop> {
     let cut = stream.cut(Tagged::LEN, turn.offset, request.length);
@@ -123,7 +124,8 @@ pub(super) fn pack_response(
 pub(super) fn pack_data(
     stream: &mut Stream,
     turn: &mut Turn,
-    (cx, pd): (&Cx<'_>, PdId),
+    cx: &Cx<'_>,
+    pd: PdId,
     (serial, wqe): (u64, &Wqe),
 ) -> Result<bool, SendFault> {
     let (header, cut) = data_header(stream, turn, wqe);
@@ -221,7 +223,8 @@ const fn immediate_opcode(solicited: bool) -> Opcode {
 pub(super) fn pack_immediate(
     stream: &mut Stream,
     turn: &mut Turn,
-    (serial, wqe): (u64, &Wqe),
+    serial: u64,
+    wqe: &Wqe,
     data: [u8; 4],
 ) {
     let header = Header::Untagged(Untagged {

@@ -136,12 +136,12 @@ impl IwQp {
                 (true, Some(pack_atomic(stream, turn, remote, op)))
             }
             SendOp::WriteImm(_, data) if turn.wrote => {
-                pack_immediate(stream, turn, (serial, wqe), data);
+                pack_immediate(stream, turn, serial, wqe, data);
                 (true, None)
             }
             _ => {
                 let pd = self.shared.config.pd;
-                (pack_data(stream, turn, (cx, pd), (serial, wqe))?, None)
+                (pack_data(stream, turn, cx, pd, (serial, wqe))?, None)
             }
         };
         if let Some(answer) = asked {
@@ -165,7 +165,7 @@ impl IwQp {
                 pack_atomic_response(stream, &mut self.turn, response);
                 true
             }
-            Serve::Read(request) => pack_response(stream, &mut self.turn, (cx, by), &request)?,
+            Serve::Read(request) => pack_response(stream, &mut self.turn, cx, by, &request)?,
         };
         if ends {
             self.serves.pop();

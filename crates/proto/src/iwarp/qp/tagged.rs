@@ -90,7 +90,7 @@ impl IwQp {
         });
         *received = after.ok_or(Violation::TaggedBounds)?;
         if let Some(serial) = serial {
-            self.place_answer(cx, serial, (offset, payload))?;
+            self.place_answer(cx, serial, offset, payload)?;
         }
         if header.last {
             self.on_answered(cx, serial)?;
@@ -113,18 +113,13 @@ impl IwQp {
         let asked = asked.filter(|asked| asked.answer == ResponseKind::Atomic { id: response.id });
         let serial = asked.ok_or(Violation::UnexpectedOpcode)?.serial;
         if let Some(serial) = serial {
-            self.place_answer(cx, serial, (0, &response.original.to_ne_bytes()))?;
+            self.place_answer(cx, serial, 0, &response.original.to_ne_bytes())?;
         }
         self.on_answered(cx, serial)
     }
 
     /// Puts bytes of an answer into the list of their work request.
-    fn place_answer(
-        &self,
-        cx: &Cx<'_>,
-        serial: u64,
-        (offset, data): (u32, &[u8]),
-    ) -> Result<(), Stop> {
+    fn place_answer(&self, cx: &Cx<'_>, serial: u64, offset: u32, data: &[u8]) -> Result<(), Stop> {
         let Some(Payload::Sges(sges)) = self.sends.get(serial).map(|wqe| &wqe.wr.payload) else {
             return Ok(());
         };

@@ -28,7 +28,8 @@ impl RcQp {
                 let (message, memory) = (BriefSend::of(&brief.bth, payload.len()), cx.memory);
                 let outcome = self.responder.take_brief(
                     &self.shared,
-                    (&mut &*cx.rights, |span| memory.write(span, payload)),
+                    &mut &*cx.rights,
+                    |span| memory.write(span, payload),
                     cx.sink,
                     &message,
                 )?;
@@ -108,10 +109,8 @@ impl Responder {
     pub(in crate::rc) fn take_brief(
         &mut self,
         shared: &QpShared,
-        (opens, write): (
-            &mut impl Opens,
-            impl FnOnce(Span<'_>) -> Result<(), Unmapped>,
-        ),
+        opens: &mut impl Opens,
+        write: impl FnOnce(Span<'_>) -> Result<(), Unmapped>,
         sink: &mut (impl Sink + ?Sized),
         message: &BriefSend,
     ) -> Option<Result<(), Reject>> {

@@ -49,7 +49,7 @@ impl Requester {
         let (mtu, first) = (shared.mtu(), self.flight.oldest());
         let psn = self.flight.psn(first);
         let is_next =
-            |&(packet, ahead): &(&&[u8], u32)| is_middle(packet, RESPONSE, (psn.plus(ahead), mtu));
+            |&(packet, ahead): &(&&[u8], u32)| is_middle(packet, RESPONSE, psn.plus(ahead), mtu);
         let of_run = packets.iter().take(self.batch_due()).zip(0..);
         let count = of_run.take_while(is_next).count();
         if count < FEWEST {
@@ -123,7 +123,7 @@ impl Responder {
         let mtu = shared.mtu();
         let opcode = message.middle();
         let is_next = |&(packet, ahead): &(&&[u8], u32)| {
-            is_middle(packet, opcode, (self.expected.plus(ahead), mtu))
+            is_middle(packet, opcode, self.expected.plus(ahead), mtu)
         };
         let count = packets.iter().zip(0..).take_while(is_next).count();
         let bytes = u32::try_from(count).ok().and_then(|n| n.checked_mul(mtu));
@@ -188,7 +188,7 @@ fn read(packet: &[u8]) -> Option<Bth> {
 }
 
 /// Whether it is this packet, full, with the default partition key.
-fn is_middle(packet: &[u8], opcode: Opcode, (psn, mtu): (Psn, u32)) -> bool {
+fn is_middle(packet: &[u8], opcode: Opcode, psn: Psn, mtu: u32) -> bool {
     packet.len() == Bth::LEN + mtu as usize
         && read(packet)
             .is_some_and(|bth| bth.opcode == opcode && bth.psn == psn && bth.pkey == DEFAULT_PKEY)

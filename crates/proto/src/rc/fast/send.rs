@@ -92,7 +92,7 @@ impl RcQp {
             PlainPayload::Inline(data) if bytes == end => data,
             payload => {
                 let (place, pad) = room[..end].split_at_mut(bytes);
-                read(shared, (opens, memory), payload, place)?;
+                read(shared, opens, memory, payload, place)?;
                 if !pad.is_empty() {
                     pad.fill(0);
                 }
@@ -178,7 +178,7 @@ impl RcQp {
         debug_assert!(self.is_ready_to_take());
         match self
             .responder
-            .take_brief(&self.shared, (opens, write), sink, message)
+            .take_brief(&self.shared, opens, write, sink, message)
         {
             None => FastOutcome::Unusual,
             Some(Ok(())) => FastOutcome::Done,
@@ -308,7 +308,8 @@ fn is_plain(shared: &QpShared) -> bool {
 #[inline]
 fn read(
     shared: &QpShared,
-    (opens, memory): (&mut impl Opens, &impl Memory),
+    opens: &mut impl Opens,
+    memory: &impl Memory,
     payload: PlainPayload<'_>,
     to: &mut [u8],
 ) -> Option<()> {

@@ -34,7 +34,8 @@ impl Qp {
     pub(crate) fn on_brief(
         &self,
         came: Came<'_>,
-        (brief, len): (&Brief<'_>, usize),
+        brief: &Brief<'_>,
+        len: usize,
         now: Time,
     ) -> Result<Taken, DropReason> {
         let mut locked = self.lock();

@@ -107,7 +107,7 @@ impl Qp {
         if done != FastOutcome::Done {
             let now = locked.seen;
             self.end_eligibility(locked);
-            self.on_general_ack(locked, (psn, done), now);
+            self.on_general_ack(locked, psn, done, now);
         }
     }
 
@@ -122,7 +122,7 @@ impl Qp {
     #[cold]
     fn take_completed_early(&self, locked: &mut Locked) {
         self.services().release_early_completion(self.qpn);
-        self.drain_short_ring(locked, (locked.seen, &mut DirectDelivery::default()));
+        self.drain_short_ring(locked, locked.seen, &mut DirectDelivery::default());
         // The holder of the lock may be about something that gives the queue pair no turn.
         if locked.transport.wants_transmit() && !locked.queued && !locked.retired {
             locked.queued = true;

@@ -221,7 +221,7 @@ impl ShortRings {
 impl Qp {
     /// There is something in one of its short rings, at its end of that. Completions may go to a
     /// program that polls.
-    pub(crate) fn on_short_ring(&self, end: End, (now, delivery): (Time, &mut DirectDelivery<'_>)) {
+    pub(crate) fn on_short_ring(&self, end: End, now: Time, delivery: &mut DirectDelivery<'_>) {
         let mut fast = self.lock_fast();
         if fast.is_retired() {
             return;
@@ -260,7 +260,7 @@ impl Qp {
     pub(super) fn run_short_rings(&self, locked: &mut Locked, now: Time) {
         let mut delivery = DirectDelivery::default();
         self.take_short_ring_acks(locked, (now, &mut delivery));
-        self.drain_short_ring(locked, (now, &mut delivery));
+        self.drain_short_ring(locked, now, &mut delivery);
     }
 
     /// The short rings of a path that is left: the peer hears of it, if it may have put something

@@ -140,17 +140,12 @@ impl Qp {
     }
 
     /// A run of the short ring that the peer sends by begins at a position.
-    pub(crate) fn on_run_of_short_ring(
-        &self,
-        origin: Origin,
-        (short_ring, at): (u8, u32),
-        now: Time,
-    ) {
+    pub(crate) fn on_run_of_short_ring(&self, origin: Origin, short_ring: u8, at: u32, now: Time) {
         let mut locked = self.lock();
         if locked.retired || !locked.comes_from(origin) {
             return;
         }
-        self.drain_short_ring(&mut locked, (now, &mut DirectDelivery::default()));
+        self.drain_short_ring(&mut locked, now, &mut DirectDelivery::default());
         match &mut locked.short_rings.into {
             Some(into) if into.receiver.short_ring() == short_ring && !into.eye.is_closed() => {
                 into.receiver.begin_run(at);
@@ -173,22 +168,19 @@ impl Qp {
     pub(in crate::objects::qp) fn drain_short_ring(
         &self,
         locked: &mut Locked,
-        (now, delivery): (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
     ) {
         let into = locked.short_rings.into.as_deref();
         if into.is_some_and(|into| into.eye.has_news()) {
-            self.take_in_between(locked, (now, delivery));
+            self.take_in_between(locked, now, delivery);
         }
     }
 
     /// As [`take_from_short_ring`](Self::take_from_short_ring), before something else is done.
     #[cold]
     #[inline(never)]
-    fn take_in_between(
-        &self,
-        locked: &mut Locked,
-        (now, delivery): (Time, &mut DirectDelivery<'_>),
-    ) {
+    fn take_in_between(&self, locked: &mut Locked, now: Time, delivery: &mut DirectDelivery<'_>) {
         self.take_from_short_ring(locked, (now, delivery));
     }
 
@@ -208,10 +200,10 @@ impl Qp {
         let mut taken = Taken::default();
         let next = taken.usual(self, locked, delivery);
         if next != Next::Nothing {
-            return self.take_others(locked, taken, (begin, next), (now, delivery));
+            return self.take_others(locked, taken, begin, next, (now, delivery));
         }
         locked.short_rings.will_push();
-        self.on_taken(locked, &taken, (begin, delivery.is_polled()));
+        self.on_taken(locked, &taken, begin, delivery.is_polled());
         self.grant_next(locked);
     }
 
@@ -221,7 +213,7 @@ impl Qp {
         reason = "what was counted is not to go through memory"
     )]
     #[inline(always)]
-    fn on_taken(&self, locked: &mut Locked, taken: &Taken, (begin, is_polled): (u32, bool)) {
+    fn on_taken(&self, locked: &mut Locked, taken: &Taken, begin: u32, is_polled: bool) {
         self.tally.count_rx(taken.packets, taken.bytes);
         let Some(into) = &mut locked.short_rings.into else {
             return;
@@ -240,7 +232,8 @@ impl Qp {
         &self,
         locked: &mut Locked,
         mut taken: Taken,
-        (begin, mut next): (u32, Next),
+        begin: u32,
+        mut next: Next,
         (now, delivery): (Time, &mut DirectDelivery<'_>),
     ) {
         let before = locked.transport.state();
@@ -258,7 +251,7 @@ impl Qp {
                 into.publish(read);
             }
             match next {
-                Next::Acknowledged(psn, so_far) => self.on_general_ack(locked, (psn, so_far), now),
+                Next::Acknowledged(psn, so_far) => self.on_general_ack(locked, psn, so_far, now),
                 other => {
                     goes_on = self.take_other(locked, other, now);
                     taken.messages += u32::from(goes_on);
@@ -272,7 +265,7 @@ impl Qp {
         if !goes_on && let Some(into) = &mut locked.short_rings.into {
             into.receiver.end_run();
         }
-        self.on_taken(locked, &taken, (begin, is_polled));
+        self.on_taken(locked, &taken, begin, is_polled);
         if locked.transport.state() == before {
             self.grant_next(locked);
         } else {

@@ -267,7 +267,7 @@ impl Qp {
         let Some(psn) = out.on_read(read) else {
             return;
         };
-        self.on_short_ring_ack(locked, psn, (now, delivery));
+        self.on_short_ring_ack(locked, psn, now, delivery);
     }
 
     #[inline]
@@ -275,7 +275,8 @@ impl Qp {
         &self,
         locked: &mut Locked,
         psn: Psn,
-        (now, delivery): (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
     ) {
         let Transport::Rc(rc) = &mut locked.transport else {
             return;
@@ -288,7 +289,7 @@ impl Qp {
         );
         if taken != FastOutcome::Done {
             self.settle_early_completion(locked);
-            self.on_general_ack(locked, (psn, taken), now);
+            self.on_general_ack(locked, psn, taken, now);
         }
     }
 
@@ -298,7 +299,8 @@ impl Qp {
     pub(super) fn on_general_ack(
         &self,
         locked: &mut Locked,
-        (psn, so_far): (Psn, FastOutcome),
+        psn: Psn,
+        so_far: FastOutcome,
         now: Time,
     ) {
         if so_far == FastOutcome::Overflow {

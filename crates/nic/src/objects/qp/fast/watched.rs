@@ -186,7 +186,7 @@ impl Watch {
                 if self.eye.end == End::Receiving && !self.eye.promises() {
                     services.take_completed_early(now);
                 }
-                self.qp.on_short_ring(self.eye.end, (now, delivery));
+                self.qp.on_short_ring(self.eye.end, now, delivery);
                 self.served = true;
                 return true;
             }
@@ -365,7 +365,7 @@ impl WatchedShortRings {
         for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
             watch
                 .qp
-                .on_short_ring(watch.eye.end, (now, &mut DirectDelivery::default()));
+                .on_short_ring(watch.eye.end, now, &mut DirectDelivery::default());
             watch.eye.close();
         }
         let Some(qp) = services.qps.find(offer.to) else {
