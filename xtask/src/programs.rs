@@ -61,6 +61,15 @@ pub(crate) fn of(workspace: &Workspace, package: &str) -> Result<Vec<Program>, S
         .collect())
 }
 
+/// The test program of a package that has this name.
+pub(crate) fn one(workspace: &Workspace, package: &str, name: &str) -> Result<Program, String> {
+    let all = of(workspace, package)?;
+    let mut found = all.into_iter().filter(|program| program.name == name);
+    found
+        .next()
+        .ok_or_else(|| format!("{package} has no test program {name}"))
+}
+
 /// The test programs of a package that have these names, in their order.
 pub(crate) fn named(
     workspace: &Workspace,

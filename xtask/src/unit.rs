@@ -14,12 +14,9 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
     count(workspace.cargo(&of), "cargo test", tally)?;
     // Not every user may make namespaces, so `cargo test` leaves this out.
     const APART: &str = "other_namespaces_go_by_packets";
-    for direct in programs::named(workspace, "ferroce-nic", &["direct"])? {
-        let mut command = direct.after(&[]);
-        command.args(["--ignored", "--exact", APART]);
-        count(command, APART, tally)?;
-    }
-    Ok(())
+    let mut command = programs::one(workspace, "ferroce-nic", "direct")?.after(&[]);
+    command.args(["--ignored", "--exact", APART]);
+    count(command, APART, tally)
 }
 
 /// Holds the C types against the installed headers, and the symbols of the release build against
@@ -28,11 +25,9 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
 pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let library = workspace.release().join("ferroce-lib");
     for (package, test) in [("ferroce-abi", "headers"), ("ferroce-dropin", "symbols")] {
-        for program in programs::named(workspace, package, &[test])? {
-            let mut command = program.after(&[]);
-            command.arg("--ignored").env("FERROCE_LIB", &library);
-            count(command, &format!("{package} {test}"), tally)?;
-        }
+        let mut command = programs::one(workspace, package, test)?.after(&[]);
+        command.arg("--ignored").env("FERROCE_LIB", &library);
+        count(command, &format!("{package} {test}"), tally)?;
     }
     let on_library = |mut command: Command| {
         command.env("LD_LIBRARY_PATH", &library);

@@ -197,8 +197,8 @@ fn race(kind: Taken, wait: Duration) {
             !expected || seen[slot..slot + LEN] == without_canary(),
             "{kind:?}"
         );
-        // A sender that is told by a completion only is not waited for: a message that fails may have some of
-        // what is there now.
+        // A sender that is told by a completion only is not waited for: a message that fails may
+        // have some of what is there now.
         assert!(
             kind == Taken::Failed || !spoilt,
             "{kind:?}: read after it was taken back"

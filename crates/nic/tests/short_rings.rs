@@ -354,8 +354,8 @@ fn a_short_ring_is_given_back_at_a_reset() {
     run_without_thread("alone_again");
 }
 
-/// A side that polled, and so has a short ring, goes to sleep for the next message, or for the completion
-/// of his own.
+/// A side that polled, and so has a short ring, goes to sleep for the next message, or for the
+/// completion of his own.
 #[test]
 #[ignore = "run by the test below"]
 fn with_short_rings_asleep() {

@@ -1,6 +1,6 @@
 //! An acknowledgement that waits for the program's answer is said when there is no answer; and a
-//! side that sleeps is woken by a message whose sender polls or turns away. The peer is another process,
-//! which this program starts itself again as.
+//! side that sleeps is woken by a message whose sender polls or turns away. The peer is another
+//! process, which this program starts itself again as.
 
 mod common;
 

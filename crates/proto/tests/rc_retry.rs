@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{SOON, expect_recv, expect_send, seeds, sent, until_sent, write};
 use ferroce_proto::ids::{Key, Msn, Psn};
-use ferroce_proto::rc::{Cause, MIN_ACK_TIMEOUT};
+use ferroce_proto::rc::{Cause, MIN_ACK_TIMEOUT, Noted};
 use ferroce_proto::testkit::{Arena, Faults, Pair, Rng, Setup, Side, remote, sge, wr};
 use ferroce_proto::verbs::{AttrMask, Payload, QpAttr, QpState, SendOp, WcStatus};
 use ferroce_proto::wire::{Aeth, ExtHeaders, NakCode, Opcode, Syndrome};
@@ -263,6 +263,9 @@ fn receiver_not_ready_without_limit() {
     pair.settle(Duration::from_millis(100));
     assert!(pair.a.results.send.is_empty());
     assert_eq!(pair.a.qp.state(), QpState::Rts);
+    let heard = pair.a.results.noted[Noted::NotReadyHeard as usize];
+    assert!(heard > 1, "{heard} NAKs");
+    assert_eq!(pair.b.results.noted[Noted::NotReadySent as usize], heard);
     pair.recv(Side::B, 1, vec![]);
     until_sent(&mut pair, Side::A, 1);
 }

@@ -9,7 +9,7 @@ use ferroce_nic::objects::mr::{Advice, MappedFile, MappedPart};
 use ferroce_nic::{Error, Mr, SharedRange};
 use ferroce_os::memory::{Mapping, SharedFile, file_size, page_size};
 use ferroce_proto::ids::Key;
-use ferroce_proto::mr::Access;
+use ferroce_proto::mr::{Access, AddrRange};
 use libc::c_void;
 
 use super::import::{self, Importable};
@@ -275,7 +275,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
 #[must_use]
 pub fn share_memory(file: BorrowedFd<'_>, addr: u64, len: u64) -> Option<SharedRange> {
     let file = SharedFile::of(file.as_raw_fd()).ok()?;
-    SharedRange::of_process(&*engine::nic().ok()?, file, 0, (addr, len))
+    SharedRange::of_process(&*engine::nic().ok()?, file, 0, AddrRange { addr, len })
 }
 
 /// Maps a part of a dma-buf. Gives the mapping, where in it the part starts, and the access flags.

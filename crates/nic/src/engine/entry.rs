@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use ferroce_os::memory::SharedFile;
+use ferroce_proto::mr::AddrRange;
 use ferroce_proto::verbs::QpType;
 
 use super::{Nic, progress};
@@ -87,14 +88,9 @@ impl Id {
 }
 
 impl SharedRange {
-    /// Peers may map the part of a file, from `offset` on, that is mapped as `len` bytes at `addr`.
+    /// Peers may map the part of a file, from `offset` on, that is mapped at `mapped`.
     /// None: there is no board, or there are as many as it has places for.
-    pub fn of_process(
-        nic: &Nic,
-        file: SharedFile,
-        offset: u64,
-        (addr, len): (u64, u64),
-    ) -> Option<Self> {
-        Self::new(&nic.services, file, offset, (addr, len))
+    pub fn of_process(nic: &Nic, file: SharedFile, offset: u64, mapped: AddrRange) -> Option<Self> {
+        Self::new(&nic.services, file, offset, mapped)
     }
 }

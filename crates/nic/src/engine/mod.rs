@@ -69,8 +69,8 @@ impl Nic {
     pub fn devices(&self) -> Vec<Arc<Device>> {
         self.services.devices.all()
     }
-    /// The devices for a caller that only looks: those of the running `Nic`, or those that one would
-    /// have. Starts nothing.
+    /// The devices for a caller that only looks: those of the running `Nic`, or those that one
+    /// would have. Starts nothing.
     ///
     /// # Errors
     /// The kernel does not list its interfaces, or the file of `FERROCE_DEVICES` makes no sense.

@@ -124,7 +124,8 @@ impl Drop for Peer {
     }
 }
 
-/// Connects to the process that started this, as a child that ends with it. Returns the word that it was told.
+/// Connects to the process that started this, as a child that ends with it. Returns the word that
+/// it was told.
 pub(crate) fn connect_back(end: &End, buffer: &Buffer) -> String {
     let mut line = String::new();
     std::io::stdin()

@@ -93,7 +93,8 @@ fn a_target_that_is_killed_is_noticed() {
     }
 }
 
-/// Device memory that is freed is unmapped by a process that has worked on it, though it does nothing.
+/// Device memory that is freed is unmapped by a process that has worked on it, though it does
+/// nothing.
 #[test]
 fn memory_that_is_freed_is_unmapped() {
     let text = run_alone("taken_back::unmap_what_is_freed", &[]);

@@ -1,6 +1,6 @@
 //! A region that was looked up, for a caller that opens the same one again and again.
 
-use super::{Access, Region, Rights, RightsError, Span};
+use super::{Access, AddrRange, Region, Rights, RightsError, Span};
 use crate::ids::{Key, PdId};
 
 /// Opens memory of this process: the rights table, or what was remembered of its answer.
@@ -13,7 +13,7 @@ pub trait Opens {
         &mut self,
         key: Key,
         pd: PdId,
-        range: (u64, u64),
+        range: AddrRange,
         need: Access,
     ) -> Result<Span<'_>, RightsError>;
 }
@@ -24,10 +24,10 @@ impl Opens for &Rights {
         &mut self,
         key: Key,
         pd: PdId,
-        (addr, len): (u64, u64),
+        range: AddrRange,
         need: Access,
     ) -> Result<Span<'_>, RightsError> {
-        Rights::open(self, key, pd, addr, len, need)
+        Rights::open(self, key, pd, range.addr, range.len, need)
     }
 }
 
@@ -61,13 +61,8 @@ impl Memo {
     /// # Errors
     /// As there.
     #[inline]
-    pub fn open(
-        &self,
-        pd: PdId,
-        (addr, len): (u64, u64),
-        need: Access,
-    ) -> Result<Span<'_>, RightsError> {
-        self.region.open(self.key, pd, (addr, len), need)
+    pub fn open(&self, pd: PdId, range: AddrRange, need: Access) -> Result<Span<'_>, RightsError> {
+        self.region.open(self.key, pd, range, need)
     }
 }
 
@@ -92,7 +87,7 @@ mod tests {
                 .flat_map(move |(addr, len)| others.map(|need| (pd, addr, len, need)))
         }) {
             let table = rights.open(key, pd, addr, len, need);
-            let memo = memo.open(pd, (addr, len), need);
+            let memo = memo.open(pd, AddrRange { addr, len }, need);
             let place = |span: Span<'_>| (span.addr(), span.len());
             assert_eq!(table.map(place), memo.map(place));
         }

@@ -14,5 +14,5 @@ pub use memo::{Memo, Opens};
 pub use memory::{Memory, Piece, Pieces, Unmapped};
 pub use region::{Backing, Region};
 pub use rights::{Accessor, Rights, RightsError};
-pub use span::Span;
+pub use span::{AddrRange, Span};
 pub use window::{BindError, OpenWindow, WINDOW_KEY_BITS, WindowBind, WindowType};

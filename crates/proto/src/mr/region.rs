@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::rights::allow;
-use super::{Access, RightsError, Span};
+use super::{Access, AddrRange, RightsError, Span};
 use crate::ids::{Key, PdId};
 
 /// What is behind the addresses of a region.
@@ -120,7 +120,7 @@ impl Region {
         &self,
         key: Key,
         pd: PdId,
-        (addr, len): (u64, u64),
+        AddrRange { addr, len }: AddrRange,
         need: Access,
     ) -> Result<Span<'_>, RightsError> {
         if len == 0 {

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::window::Window;
-use super::{Access, BindError, Region, Span, Unmapped, WINDOW_KEY_BITS};
+use super::{Access, AddrRange, BindError, Region, Span, Unmapped, WINDOW_KEY_BITS};
 use crate::ids::{Key, PdId, Qpn};
 
 /// Why a key does not open a range.
@@ -162,7 +162,7 @@ impl Rights {
             return Ok(Span::EMPTY);
         }
         let region = self.regions.get(&key).ok_or(RightsError::UnknownKey(key))?;
-        region.open(key, pd, (addr, len), need)
+        region.open(key, pd, AddrRange { addr, len }, need)
     }
 
     /// As [`open`](Self::open) for the peer of a queue pair: `key` is that of a region or of a

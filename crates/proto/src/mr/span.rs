@@ -4,6 +4,15 @@ use core::marker::PhantomData;
 
 use super::{Backing, Rights};
 
+/// Bytes as a key names them, before it opened them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddrRange {
+    /// First byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
 /// Bytes that a key opened. It borrows the rights table, so it cannot outlive the registration
 /// (promise 1).
 #[derive(Clone, Copy, Debug)]

@@ -14,15 +14,23 @@ use crate::time::Time;
 use crate::verbs::WcStatus;
 use crate::wire::{NakCode, Operation, Packet, Position, Syndrome, rnr_timer};
 
+/// A response packet, and what its opcode says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Response<'p, 'b> {
+    pub(super) packet: &'p Packet<'b>,
+    pub(super) operation: Operation,
+    pub(super) position: Position,
+}
+
 impl Requester {
-    /// A response packet. `operation` and `position` are what its opcode says.
+    /// A response packet.
     pub(super) fn on_response(
         &mut self,
         shared: &QpShared,
         cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        (operation, position): (Operation, Position),
+        response: Response<'_, '_>,
     ) -> Result<(), SendFault> {
+        let packet = response.packet;
         let sequence = match self.flight.sequence_of(packet.bth.psn) {
             Ok(sequence) => sequence,
             Err(_) if self.takes_all(packet) => {
@@ -33,10 +41,10 @@ impl Requester {
                 return Ok(());
             }
         };
-        match operation {
+        match response.operation {
             Operation::Acknowledge => self.on_acknowledge(shared, cx, packet, sequence),
             Operation::ReadResponse | Operation::AtomicAcknowledge => {
-                self.on_answer(shared, cx, (packet, operation, position), sequence)
+                self.on_answer(shared, cx, response, sequence)
             }
             _ => Ok(()),
         }
@@ -242,7 +250,7 @@ impl Requester {
         &mut self,
         shared: &QpShared,
         cx: &mut Cx<'_>,
-        answer: (&Packet<'_>, Operation, Position),
+        answer: Response<'_, '_>,
         sequence: u64,
     ) -> Result<(), SendFault> {
         if shared.selective_repeat() && !self.is_asked_for(shared, answer, sequence) {
@@ -253,15 +261,15 @@ impl Requester {
         if shared.selective_repeat() && self.flight.requests_in(before).next().is_some() {
             // Nor does it acknowledge what was sent before the one that is missing: it may be
             // forged.
-            self.keep_answer(shared, answer.0, sequence, cx.now);
+            self.keep_answer(shared, answer.packet, sequence, cx.now);
         } else if self.advance(shared, cx, sequence)? {
-            if !self.reorder.meet(answer.0, shared.mtu()) {
+            if !self.reorder.meet(answer.packet, shared.mtu()) {
                 self.ask_for_answers(shared, sequence + 1);
                 return Ok(());
             }
             self.take_answer(shared, cx, answer, sequence)?;
             if !self.reorder.is_empty() || self.acknowledged_to > self.flight.oldest() {
-                self.take_reordered(shared, cx, answer.0.bth.is_vouched())?;
+                self.take_reordered(shared, cx, answer.packet.bth.is_vouched())?;
             }
         } else {
             self.on_implied_nak(shared);
@@ -274,24 +282,19 @@ impl Requester {
         &mut self,
         shared: &QpShared,
         cx: &mut Cx<'_>,
-        (packet, operation, position): (&Packet<'_>, Operation, Position),
+        answer: Response<'_, '_>,
         sequence: u64,
     ) -> Result<(), SendFault> {
-        if operation == Operation::AtomicAcknowledge {
-            self.take_result(shared, cx, packet, sequence)
+        if answer.operation == Operation::AtomicAcknowledge {
+            self.take_result(shared, cx, answer.packet, sequence)
         } else {
-            self.take_read_response(shared, cx, packet, position, sequence)
+            self.take_read_response(shared, cx, answer.packet, answer.position, sequence)
         }
     }
 
     /// Whether something that was sent asks for an answer of this kind and length with this PSN.
     /// Between two Ferroces another one is forged.
-    fn is_asked_for(
-        &self,
-        shared: &QpShared,
-        (packet, operation, _): (&Packet<'_>, Operation, Position),
-        sequence: u64,
-    ) -> bool {
+    fn is_asked_for(&self, shared: &QpShared, answer: Response<'_, '_>, sequence: u64) -> bool {
         let wqe = self
             .flight
             .request_at(sequence)
@@ -299,15 +302,15 @@ impl Requester {
         let Some(wqe) = wqe else {
             return false;
         };
-        let (mtu, len) = (shared.mtu(), packet.payload.len());
-        let is_read = operation == Operation::ReadResponse;
+        let (mtu, len) = (shared.mtu(), answer.packet.payload.len());
+        let is_read = answer.operation == Operation::ReadResponse;
         match wqe.answer() {
             CompletedBy::Read => {
                 let expected = wqe.offset(sequence + 1, mtu) - wqe.offset(sequence, mtu);
                 is_read && len == expected as usize
             }
             CompletedBy::Empty => is_read && len == 0,
-            CompletedBy::Atomic => !is_read && packet.ext.atomic_ack.is_some(),
+            CompletedBy::Atomic => !is_read && answer.packet.ext.atomic_ack.is_some(),
             CompletedBy::Ack | CompletedBy::Local => false,
         }
     }
@@ -337,7 +340,11 @@ impl Requester {
                 && let packet = reorder.packet()
                 && let Some(info) = packet.bth.opcode.info()
             {
-                let answer = (&packet, info.operation, info.position);
+                let answer = Response {
+                    packet: &packet,
+                    operation: info.operation,
+                    position: info.position,
+                };
                 self.take_answer(shared, cx, answer, sequence)?;
             }
         }

@@ -26,6 +26,7 @@ use super::rendezvous::MIN_RENDEZVOUS;
 use super::requester::{Probe, Requester};
 use super::responder::{Responder, Stop};
 use super::scatter;
+use super::scatter::{Extent, Opener};
 use super::send_queue::Wqe;
 use super::target::Target;
 use super::{Cx, QpShared, RcQp};
@@ -167,8 +168,11 @@ impl RcQp {
         let Some((wqe, (op, _), done)) = self.requester.direct(&self.shared) else {
             return Ok(Pieces::new());
         };
-        let who = (self.shared.config.pd, op.needs_here());
-        scatter::pieces(rights, who, &wqe.wr.payload, (done, len))
+        let who = Opener {
+            pd: self.shared.config.pd,
+            need: op.needs_here(),
+        };
+        scatter::pieces(rights, who, &wqe.wr.payload, Extent { offset: done, len })
     }
 
     /// The next `len` bytes were moved. Completes the work request if they were the last.

@@ -191,7 +191,7 @@ impl Responder {
         let psn = packet.bth.psn;
         let need = Access::REMOTE_WRITE;
         self.check_resources(shared, need, psn)?;
-        if reth.length != 8 || packet.payload.len() != 8 || reth.va % 8 != 0 {
+        if reth.length != 8 || packet.payload.len() != 8 || !reth.va.is_multiple_of(8) {
             return Err(Reject::invalid(psn));
         }
         let span = cx
@@ -257,7 +257,7 @@ impl Responder {
     ) -> Result<(), Reject> {
         let psn = packet.bth.psn;
         self.check_resources(shared, Access::REMOTE_ATOMIC, psn)?;
-        if request.va % 8 != 0 {
+        if !request.va.is_multiple_of(8) {
             return Err(Reject::invalid(psn));
         }
         let need = Access::REMOTE_ATOMIC;

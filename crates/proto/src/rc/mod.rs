@@ -68,7 +68,7 @@ use alloc::vec::Vec;
 
 use crate::time::Time;
 use crate::verbs::{PostError, QpEvent, QpState, QpType, RecvWr, SendOp, SendWr};
-use crate::wire::{Operation, Packet, Position};
+use crate::wire::Packet;
 
 pub use self::fast::cut::cut;
 pub use self::fast::long::LongMessage;
@@ -83,6 +83,7 @@ pub use fault::Cause;
 pub use retry::MIN_ACK_TIMEOUT;
 pub use scatter::{place, total};
 
+use completer::Response;
 use config::QpShared;
 use fault::{Fault, Reject, SendFault};
 use requester::Requester;
@@ -229,9 +230,14 @@ impl RcQp {
             // What only the other half of XRC would have asked for cannot come from our peer
             // either.
             (Some(info), QpType::XrcRecv) if info.operation.is_response() => true,
-            (Some(info), _) if info.operation.is_response() => {
-                self.on_response(cx, packet, (info.operation, info.position))
-            }
+            (Some(info), _) if info.operation.is_response() => self.on_response(
+                cx,
+                Response {
+                    packet,
+                    operation: info.operation,
+                    position: info.position,
+                },
+            ),
             (_, QpType::XrcSend) => true,
             _ => self.on_request(cx, packet),
         };
@@ -239,15 +245,10 @@ impl RcQp {
         taken
     }
 
-    fn on_response(
-        &mut self,
-        cx: &mut Cx<'_>,
-        packet: &Packet<'_>,
-        what: (Operation, Position),
-    ) -> bool {
+    fn on_response(&mut self, cx: &mut Cx<'_>, response: Response<'_, '_>) -> bool {
         let taken = matches!(self.state(), QpState::Rts | QpState::Sqd);
         if taken {
-            let outcome = self.requester.on_response(&self.shared, cx, packet, what);
+            let outcome = self.requester.on_response(&self.shared, cx, response);
             self.settle_send(cx, outcome);
         }
         taken

@@ -26,6 +26,7 @@ use super::fault::{Fault, Reject};
 use super::requester::Requester;
 use super::responder::{Responder, Stop};
 use super::scatter;
+use super::scatter::{Extent, Opener};
 use super::target::{HeldReceive, Target};
 use super::{Cx, RcQp};
 use crate::ids::{Key, Psn, Qpn};
@@ -224,7 +225,7 @@ impl Responder {
         while done < rendezvous.len {
             let len = (rendezvous.len - done).min(PART);
             let pieces = self
-                .pieces(rights, place, (done, len))
+                .pieces(rights, place, Extent { offset: done, len })
                 .ok_or(Stop::NotFetched)?;
             let part = Rendezvous {
                 addr: rendezvous.addr.wrapping_add(u64::from(done)),
@@ -239,23 +240,26 @@ impl Responder {
         Ok(())
     }
 
-    /// `len` bytes from `done` on of the place of a message.
+    /// Bytes of the place of a message.
     fn pieces<'a>(
         &self,
         rights: &'a Rights,
         place: &Destination,
-        (done, len): (u32, u32),
+        extent: Extent,
     ) -> Option<Pieces<'a>> {
         match place {
             Destination::Receive => {
                 let recv = self.held.as_ref()?;
-                let who = (recv.pd, Access::LOCAL_WRITE);
-                scatter::pieces_of(rights, who, &recv.wr.sges, (done, len)).ok()
+                let who = Opener {
+                    pd: recv.pd,
+                    need: Access::LOCAL_WRITE,
+                };
+                scatter::pieces_of(rights, who, &recv.wr.sges, extent).ok()
             }
             Destination::Region(reth, by) => {
-                let at = reth.va.wrapping_add(u64::from(done));
+                let at = reth.va.wrapping_add(u64::from(extent.offset));
                 let need = Access::REMOTE_WRITE;
-                let span = rights.open_remote(reth.rkey, *by, at, len.into(), need);
+                let span = rights.open_remote(reth.rkey, *by, at, extent.len.into(), need);
                 Some(Pieces::from_buf([Piece::Registered(span.ok()?)]))
             }
         }

@@ -21,6 +21,22 @@ pub fn total(sges: &[Sge]) -> u64 {
     }
 }
 
+/// Bytes of a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// Bytes before them.
+    pub(crate) offset: u32,
+    /// Number of bytes.
+    pub(crate) len: u32,
+}
+
+/// For whom keys are opened, and for what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opener {
+    pub(super) pd: PdId,
+    pub(super) need: Access,
+}
+
 /// A run of bytes within one element of a list.
 struct Part {
     lkey: Key,
@@ -49,29 +65,30 @@ fn parts(sges: &[Sge], offset: u64, len: u32) -> impl Iterator<Item = Part> {
     })
 }
 
-/// Bytes `offset .. offset + len` of a payload where they are, if its keys open them for `need`.
+/// Bytes of a payload where they are, if its keys open them for `need`.
 pub(super) fn pieces<'a>(
     rights: &'a Rights,
-    (pd, need): (PdId, Access),
+    who: Opener,
     payload: &'a Payload,
-    (offset, len): (u32, u32),
+    extent: Extent,
 ) -> Result<Pieces<'a>, RightsError> {
+    let Extent { offset, len } = extent;
     match payload {
         Payload::Inline(bytes) => {
             let offset = offset as usize;
             let part = bytes.get(offset..offset + len as usize);
             Ok(part.map(Piece::Inline).into_iter().collect())
         }
-        Payload::Sges(sges) => pieces_of(rights, (pd, need), sges, (offset, len)),
+        Payload::Sges(sges) => pieces_of(rights, who, sges, extent),
     }
 }
 
-/// Bytes `offset .. offset + len` of a list where they are, if its keys open them for `need`.
+/// Bytes of a list where they are, if its keys open them for `need`.
 pub(super) fn pieces_of<'a>(
     rights: &'a Rights,
-    (pd, need): (PdId, Access),
+    Opener { pd, need }: Opener,
     sges: &[Sge],
-    (offset, len): (u32, u32),
+    Extent { offset, len }: Extent,
 ) -> Result<Pieces<'a>, RightsError> {
     let open = |lkey, addr, len| {
         rights
@@ -90,13 +107,13 @@ pub(super) fn pieces_of<'a>(
     }
 }
 
-/// Appends bytes `offset .. offset + len` of a payload to `out`. On error `out` may have grown.
+/// Appends bytes of a payload to `out`. On error `out` may have grown.
 #[inline]
 pub(crate) fn gather(
     cx: &Cx<'_>,
     pd: PdId,
     payload: &Payload,
-    (offset, len): (u32, u32),
+    Extent { offset, len }: Extent,
     out: &mut Vec<u8>,
 ) -> Result<(), RightsError> {
     match payload {

@@ -1,5 +1,7 @@
 //! Cutting a work request into packets.
 
+use core::ops::Range;
+
 use super::send_queue::Wqe;
 use crate::verbs::{Flush, RemoteAddr, SendFlags, SendOp};
 use crate::wire::{AtomicEth, ExtHeaders, Feth, Opcode, Operation, Position, Reth};
@@ -19,9 +21,10 @@ pub(crate) struct Segment {
     pub(crate) solicited: bool,
 }
 
-/// The packet of `wqe` with this sequence, which accounts for the packets up to `to` (READ: that
+/// The packet of `wqe` that accounts for `packets`, whose first is its own sequence (READ: that
 /// many responses). `None` for work requests that send nothing.
-pub(crate) fn segment(wqe: &Wqe, (sequence, to): (u64, u64), mtu: u32) -> Option<Segment> {
+pub(crate) fn segment(wqe: &Wqe, packets: Range<u64>, mtu: u32) -> Option<Segment> {
+    let (sequence, to) = (packets.start, packets.end);
     let offset = wqe.offset(sequence, mtu);
     let last = sequence + 1 == wqe.end();
     let position = Position::from_ends(sequence == wqe.start, last);

@@ -263,7 +263,7 @@ impl Requester {
             let to = self.request_end(shared, wqe, sequence).min(range.end);
             let is_read = wqe.answer() == CompletedBy::Read;
             let ask = to >= range.end && self.selective_repeat.due.len() == 1;
-            match self.emit(shared, cx, (wqe, (sequence, to), ask), out) {
+            match self.emit(shared, cx, wqe, sequence..to, ask, out) {
                 Ok(_) => {
                     let before = self.flight.limit();
                     self.selective_repeat.on_sent(sequence..to, before);

@@ -320,12 +320,12 @@ mod tests {
             let queue = queue(mtu, &[(SendOp::Write(PLACE), MAX_MESSAGE)]);
             let wqe = queue.front().unwrap();
             assert_eq!(wqe.packets, MAX_MESSAGE / mtu.bytes());
-            let last = segment(wqe, (wqe.end() - 1, wqe.end()), mtu.bytes()).unwrap();
+            let last = segment(wqe, wqe.end() - 1..wqe.end(), mtu.bytes()).unwrap();
             assert_eq!(last.offset, MAX_MESSAGE - mtu.bytes());
             assert_eq!(last.len, mtu.bytes());
             assert_eq!(last.opcode.info().unwrap().position, Position::Last);
             assert_eq!(last.ext.reth, None);
-            let first = segment(wqe, (0, 1), mtu.bytes()).unwrap();
+            let first = segment(wqe, 0..1, mtu.bytes()).unwrap();
             assert_eq!(first.ext.reth.unwrap().length, MAX_MESSAGE);
         }
     }
@@ -337,7 +337,7 @@ mod tests {
         let (mut at, mut bytes) = (0, 0_u64);
         while at < wqe.end() {
             let to = at + 4;
-            let reth = segment(wqe, (at, to), 256).unwrap().ext.reth.unwrap();
+            let reth = segment(wqe, at..to, 256).unwrap().ext.reth.unwrap();
             assert_eq!(reth.va, PLACE.addr + bytes);
             assert_eq!(reth.length, 4 * 256);
             bytes += u64::from(reth.length);

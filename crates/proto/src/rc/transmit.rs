@@ -1,12 +1,14 @@
 //! Sending request packets: what may go now, cut from posted work and filled from memory.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::Cx;
 use super::config::{PACKET_COST, QpShared};
 use super::fault::{Fault, SendFault};
 use super::requester::{Probe, Requester};
 use super::scatter;
+use super::scatter::{Extent, Opener};
 use super::segment::{Segment, segment};
 use super::send_queue::{CompletedBy, Wqe};
 use crate::mr::Access;
@@ -140,9 +142,9 @@ impl Requester {
             return Ok(false);
         };
         let ask = self.must_ask(shared, next.cost);
-        let packet = (next.wqe, (self.flight.next(), next.to), ask);
+        let packets = self.flight.next()..next.to;
         let sent = next.sent();
-        let asked = match self.emit(shared, cx, packet, out) {
+        let asked = match self.emit(shared, cx, next.wqe, packets, ask, out) {
             Ok(asked) => asked,
             Err(fault) if self.queue.cursor_is_front() => return Err(fault.into()),
             Err(fault) => {
@@ -191,7 +193,7 @@ impl Requester {
             return Ok(());
         };
         let until = self.request_end(shared, wqe, sequence);
-        self.emit(shared, cx, (wqe, (sequence, until), true), out)?;
+        self.emit(shared, cx, wqe, sequence..until, true, out)?;
         self.mark_repeated();
         self.selective_repeat
             .on_sent(sequence..until, self.flight.limit());
@@ -208,10 +210,13 @@ impl Requester {
         &self,
         shared: &QpShared,
         cx: &Cx<'_>,
-        (wqe, range, ask): (&Wqe, (u64, u64), bool),
+        wqe: &Wqe,
+        packets: Range<u64>,
+        ask: bool,
         out: &mut Vec<u8>,
     ) -> Result<bool, Fault> {
-        let Some(segment) = segment(wqe, range, shared.mtu()) else {
+        let sequence = packets.start;
+        let Some(segment) = segment(wqe, packets, shared.mtu()) else {
             return Ok(false);
         };
         let Segment { offset, len, .. } = segment;
@@ -219,12 +224,18 @@ impl Requester {
         let bth = Bth {
             solicited: segment.solicited,
             ack_req,
-            congestion: self.selective_repeat.vouch_for(range.0),
-            ..shared.bth(segment.opcode, self.flight.psn(range.0))
+            congestion: self.selective_repeat.vouch_for(sequence),
+            ..shared.bth(segment.opcode, self.flight.psn(sequence))
         };
         if wqe.rendezvous.is_some() {
-            let all = (0, wqe.length);
-            let who = (shared.config.pd, Access::empty());
+            let all = Extent {
+                offset: 0,
+                len: wqe.length,
+            };
+            let who = Opener {
+                pd: shared.config.pd,
+                need: Access::empty(),
+            };
             scatter::pieces_of(cx.rights, who, wqe.sges(), all).map_err(|_| Fault::LOCAL_KEY)?;
         }
         let begin = out.len();
@@ -235,7 +246,13 @@ impl Requester {
         };
         Packet::emit_headers(&bth, &ext, payload_len, out);
         let end = out.len() + padded_len(payload_len);
-        let gathered = scatter::gather(cx, shared.config.pd, &wqe.wr.payload, (offset, len), out);
+        let gathered = scatter::gather(
+            cx,
+            shared.config.pd,
+            &wqe.wr.payload,
+            Extent { offset, len },
+            out,
+        );
         if gathered.is_err() {
             out.truncate(begin);
             return Err(Fault::LOCAL_KEY);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::Arena;
 use crate::ids::{Key, PdId, Qpn, Srqn};
 use crate::mr::{Access, Accessor, Piece, Region, Rights, WINDOW_KEY_BITS, WindowBind, WindowType};
-use crate::rc::{Cx, LocalCx, RcConfig, RcQp, Rendezvous, SharedRecv, Sink, Taken};
+use crate::rc::{Cx, LocalCx, Noted, RcConfig, RcQp, Rendezvous, SharedRecv, Sink, Taken};
 use crate::time::Time;
 use crate::uc::UcQp;
 use crate::ud::UdQp;
@@ -51,6 +51,8 @@ pub struct Results {
     pub fetches: usize,
     /// How many send completions there were when offers ended.
     pub rendezvous_ended: Option<usize>,
+    /// How often each of [`Noted::ALL`] was noted.
+    pub noted: [u32; Noted::ALL.len()],
 }
 
 impl Results {
@@ -91,6 +93,9 @@ impl Sink for Results {
             self.recv.push((wc, solicited));
         }
         room
+    }
+    fn note(&mut self, what: Noted) {
+        self.noted[what as usize] += 1;
     }
     fn event(&mut self, event: QpEvent) {
         self.events.push(event);

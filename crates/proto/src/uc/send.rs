@@ -8,6 +8,7 @@ use crate::rc::config::QpShared;
 use crate::rc::fault::{Fault, SendFault};
 use crate::rc::requester::{completion, flush_sends, run_one_local};
 use crate::rc::scatter;
+use crate::rc::scatter::Extent;
 use crate::rc::segment::segment;
 use crate::rc::send_queue::{CompletedBy, SendQueue};
 use crate::rc::{Cx, LocalCx, Noted, Sink};
@@ -69,7 +70,7 @@ impl Sends {
     /// Appends the next packet to `out`. Returns whether its message ends there. On error `out` is
     /// as it was.
     fn emit(&self, shared: &QpShared, cx: &Cx<'_>, out: &mut Vec<u8>) -> Result<bool, Fault> {
-        let range = (self.next, self.next + 1);
+        let range = self.next..self.next + 1;
         let Some((wqe, part)) = self
             .queue
             .front()
@@ -84,7 +85,10 @@ impl Sends {
         let (begin, len) = (out.len(), part.len as usize);
         Packet::emit_headers(&bth, &part.ext, len, out);
         let end = out.len() + padded_len(len);
-        let bytes = (part.offset, part.len);
+        let bytes = Extent {
+            offset: part.offset,
+            len: part.len,
+        };
         let gathered = scatter::gather(cx, shared.config.pd, &wqe.wr.payload, bytes, out);
         if gathered.is_err() {
             out.truncate(begin);

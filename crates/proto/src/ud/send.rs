@@ -7,6 +7,7 @@ use crate::rc::fault::{Cause, Fault};
 use crate::rc::post;
 use crate::rc::requester::{completion, failed, flush_sends};
 use crate::rc::scatter;
+use crate::rc::scatter::Extent;
 use crate::rc::send_queue::payload_len;
 use crate::rc::{Cx, Noted};
 use crate::verbs::{Datagram, PostError, QpState, SendFlags, SendOp, SendTo, SendWr, WcStatus};
@@ -135,7 +136,10 @@ impl UdQp {
             cx,
             self.shared.config.pd,
             &wr.payload,
-            (0, u32::try_from(len).unwrap_or(u32::MAX)),
+            Extent {
+                offset: 0,
+                len: u32::try_from(len).unwrap_or(u32::MAX),
+            },
             out,
         )
         .map_err(|_| Fault::LOCAL_KEY)?;

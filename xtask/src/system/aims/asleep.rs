@@ -24,7 +24,11 @@ const fn asleep(
 
 /// `ferroce bench`'s own measurement of sleepers.
 const fn bench(name: &'static str, size: &'static str) -> Probe {
-    Probe::Asleep { name, size }
+    Probe::Bench {
+        name,
+        size,
+        asleep: true,
+    }
 }
 
 const HERE: Place = Place::Loopback;

@@ -24,15 +24,11 @@ pub(super) enum Probe {
     /// The same, where so many packets of a thousand are lost, at random. What goes through the
     /// kernel as one counts as one.
     Lossy(&'static [&'static str], u32),
-    /// A floor or another program, run by `ferroce bench` on one host.
+    /// A floor or another program, run by `ferroce bench` on one host. `asleep`: both sides sleep.
     Bench {
         name: &'static str,
         size: &'static str,
-    },
-    /// The same of what sleeps on both sides.
-    Asleep {
-        name: &'static str,
-        size: &'static str,
+        asleep: bool,
     },
     /// A single TCP stream.
     Iperf3,
@@ -67,8 +63,8 @@ impl Probe {
     pub(super) fn name(&self) -> String {
         match self {
             Self::Perftest(words) | Self::Lossy(words, _) => words[0].to_owned(),
+            Self::Bench { name, asleep, .. } if *asleep => format!("{name}, asleep"),
             Self::Bench { name, .. } => (*name).to_owned(),
-            Self::Asleep { name, .. } => format!("{name}, asleep"),
             Self::Iperf3 => "iperf3 TCP".into(),
             Self::Sockperf => "sockperf UDP".into(),
             Self::Qperf(test) => format!("qperf {test}"),
@@ -90,8 +86,10 @@ impl Probe {
                     words.join(" ")
                 )
             }
-            Self::Bench { name, size } => bench_line(name, size),
-            Self::Asleep { name, size } => format!("{} --asleep", bench_line(name, size)),
+            Self::Bench { name, size, asleep } => {
+                let option = if *asleep { " --asleep" } else { "" };
+                bench_line(name, size) + option
+            }
             Self::Iperf3 => "iperf3 -c SERVER -t 1 -l 65536".into(),
             Self::Sockperf => "sockperf pp -i SERVER -t 1 -m 14".into(),
             Self::Qperf(test) => format!("qperf SERVER -t 1 -m 8 {test}"),
@@ -115,8 +113,10 @@ impl Probe {
                 repair(stage)?;
                 measured
             }
-            Self::Bench { name, size } => bench(stage, &[], (name, size), number),
-            Self::Asleep { name, size } => bench(stage, &["--asleep"], (name, size), number),
+            Self::Bench { name, size, asleep } => {
+                let options: &[&str] = if asleep { &["--asleep"] } else { &[] };
+                bench(stage, options, name, size, number)
+            }
             Self::Iperf3 => {
                 let client = [
                     "iperf3", "-c", server, "-J", "-t", "1", "-l", "65536", "-p", PORT_WORD,
@@ -257,7 +257,8 @@ fn bench_line(name: &str, size: &str) -> String {
 fn bench(
     stage: &Stage,
     options: &[&str],
-    (name, size): (&str, &str),
+    name: &str,
+    size: &str,
     number: Number,
 ) -> Result<f64, String> {
     let ferroce = stage.built("ferroce");

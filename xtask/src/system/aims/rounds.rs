@@ -20,6 +20,7 @@ const SAME: f64 = 1.5;
 const LINE: Probe = Probe::Bench {
     name: "cache line",
     size: "8",
+    asleep: false,
 };
 
 /// One round.

@@ -32,14 +32,14 @@ macro_rules! sends {
                 concat!("SEND ", $bytes, " bytes, one way"),
                 Number::Latency,
                 &["ib_send_lat", "-s", $bytes, "-n", $count],
-                Probe::Bench { name: "UCX posix+cma latency", size: $size },
+                Probe::Bench { name: "UCX posix+cma latency", size: $size, asleep: false },
                 Limit::AtMost(1.1),
             ),
             send(
                 concat!("SEND ", $bytes, " bytes, stream"),
                 Number::Bandwidth,
                 &["ib_send_bw", "-s", $bytes, "-n", $count],
-                Probe::Bench { name: "UCX posix+cma stream", size: $size },
+                Probe::Bench { name: "UCX posix+cma stream", size: $size, asleep: false },
                 Limit::AtLeast(0.9),
             ),
         )*]

@@ -117,7 +117,11 @@ const fn loss(work: &'static str, ours: &'static [&'static str], lost: u32) -> A
 
 /// `ferroce bench`'s own measurement of something else.
 const fn bench(name: &'static str, size: &'static str) -> Probe {
-    Probe::Bench { name, size }
+    Probe::Bench {
+        name,
+        size,
+        asleep: false,
+    }
 }
 
 // Each runs for as long as what it is measured against, some tenths of a second: a program finds

@@ -134,7 +134,7 @@ impl Progress {
         for offer in self.dispatch.take_offers() {
             self.short_rings.accept(&nic.services, &offer, now);
         }
-        self.short_rings.run(&nic.services, (now, delivery));
+        self.short_rings.run(&nic.services, now, delivery);
         // Before the messages are acknowledged.
         nic.services.settle();
         if nic.services.sleeper.naps() {
@@ -171,7 +171,7 @@ impl Progress {
         }
         if self
             .short_rings
-            .run_some(&nic.services, (self.seen, delivery))
+            .run_some(&nic.services, self.seen, delivery)
         {
             self.idle = 0;
         } else if self.incoming.look() {

@@ -179,8 +179,8 @@ impl Progress {
     }
 
     /// Of all links since `begun`, so many were refused or cut: others wait, so that a stranger
-    /// that connects again and again neither wakes this thread each time nor takes more than a part of
-    /// its time.
+    /// that connects again and again neither wakes this thread each time nor takes more than a part
+    /// of its time.
     fn hold_up_listener(&mut self, nic: &Nic, refused: Brought, begun: Time, now: Time) {
         if self.listener_opens.is_none() {
             self.watch_listener(nic, Interest::HANGUP);
@@ -296,7 +296,7 @@ impl Progress {
         }
         if let Received::Closed(slot) | Received::Cut(slot) = received {
             self.short_rings
-                .run(&nic.services, (now, &mut DirectDelivery::default()));
+                .run(&nic.services, now, &mut DirectDelivery::default());
             nic.services.boards.on_link_end(id);
             // What it said before that comes first.
             self.dispatch.give_turns(now);
@@ -323,7 +323,7 @@ impl Progress {
             self.receive_all(nic, id, now);
         }
         self.short_rings
-            .run(&nic.services, (now, &mut DirectDelivery::default()));
+            .run(&nic.services, now, &mut DirectDelivery::default());
         self.dispatch.give_turns(now);
         nic.on_egress_gone(out, now);
     }

@@ -197,9 +197,9 @@ impl LocalLinks {
     }
 
     /// The link to the process that owns a slot now, this one included. Made at the first call and
-    /// shared; a link whose peer is gone is replaced, since the slot may have a new owner: a process that
-    /// has a conversation with the old one must hold on to the link that it began with. Waits as
-    /// long as `patience` where too many others wait to be accepted.
+    /// shared; a link whose peer is gone is replaced, since the slot may have a new owner: a
+    /// process that has a conversation with the old one must hold on to the link that it began
+    /// with. Waits as long as `patience` where too many others wait to be accepted.
     ///
     /// # Errors
     /// [`ConnectError`].

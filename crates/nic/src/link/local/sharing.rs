@@ -10,8 +10,8 @@
 //! | 6 refused | request (4), errno (4), reason (UTF-8) |
 //! | 7 event | handle (4), event (4) |
 //!
-//! Words 1 to 4 go to the owner of the target, the others to the process that has opened it, whose are the
-//! numbers of requests and handles.
+//! Words 1 to 4 go to the owner of the target, the others to the process that has opened it, whose
+//! are the numbers of requests and handles.
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{AsyncEvent, AttrMask};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use ferroce_os::memory::{Mapping, RawMemory, SharedFile, page_size};
 use ferroce_proto::ids::{Key, PdId};
-use ferroce_proto::mr::{Access, Memory as _, Region, Rights, RightsError, Span};
+use ferroce_proto::mr::{Access, AddrRange, Memory as _, Region, Rights, RightsError, Span};
 
 use super::SharedRange;
 use crate::objects::services::Services;
@@ -186,7 +186,10 @@ fn shared(services: &Arc<Services>, bytes: usize) -> Option<(Mapping, SharedRang
         .inspect_err(|e| tracing::debug!(target: "ferroce::direct", "device memory that no peer can map: {e}"))
         .ok()?;
     let mapping = file.map(bytes).ok()?;
-    let range = (mapping.addr(), bytes as u64);
+    let range = AddrRange {
+        addr: mapping.addr(),
+        len: bytes as u64,
+    };
     let shared = SharedRange::new(services, file, 0, range)?;
     Some((mapping, shared))
 }

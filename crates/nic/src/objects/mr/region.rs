@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use ferroce_os::memory::{Mapping, SharedFile, prepare, probe_range};
 use ferroce_proto::ids::Key;
-use ferroce_proto::mr::{Access, Backing, Region};
+use ferroce_proto::mr::{Access, AddrRange, Backing, Region};
 
 use super::{DeviceMemory, Pd, SharedRange};
 use crate::base::sync::lock;
@@ -161,7 +161,10 @@ impl Mr {
             iova: part.iova,
         };
         let region = || described(pd, range, access);
-        let whole = (mapping.addr(), mapping.len() as u64);
+        let whole = AddrRange {
+            addr: mapping.addr(),
+            len: mapping.len() as u64,
+        };
         let services = pd.context().services();
         let shared = file.and_then(|at| SharedRange::new(services, at.file, at.offset, whole));
         let owner = Owner::Mapped {

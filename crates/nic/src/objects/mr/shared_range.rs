@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ferroce_os::memory::SharedFile;
+use ferroce_proto::mr::AddrRange;
 
 use crate::link::local::Frame;
 use crate::objects::services::Services;
@@ -21,13 +22,13 @@ pub struct SharedRange {
 }
 
 impl SharedRange {
-    /// Peers may map the part of a file, from `offset` on, that is mapped as `len` bytes at `addr`.
+    /// Peers may map the part of a file, from `offset` on, that is mapped there.
     /// None: there is no board, or there are as many as it has places for.
     pub(crate) fn new(
         services: &Arc<Services>,
         file: SharedFile,
         offset: u64,
-        (addr, len): (u64, u64),
+        AddrRange { addr, len }: AddrRange,
     ) -> Option<Self> {
         let part = SharedPart {
             descriptor: file.number(),

@@ -121,14 +121,16 @@ impl<'a> Fast<'a> {
 
     /// Takes what the receiver of the short ring that it sends by has read as acknowledged.
     #[inline]
-    pub(super) fn take_acks(&mut self, at: (Time, &mut DirectDelivery<'_>)) {
-        self.qp.take_short_ring_acks(&mut self.locked, at);
+    pub(super) fn take_acks(&mut self, now: Time, delivery: &mut DirectDelivery<'_>) {
+        self.qp
+            .take_short_ring_acks(&mut self.locked, now, delivery);
     }
 
     /// Takes the messages in the short ring that it receives by.
     #[inline]
-    pub(super) fn take_messages(&mut self, at: (Time, &mut DirectDelivery<'_>)) {
-        self.qp.take_from_short_ring(&mut self.locked, at);
+    pub(super) fn take_messages(&mut self, now: Time, delivery: &mut DirectDelivery<'_>) {
+        self.qp
+            .take_from_short_ring(&mut self.locked, now, delivery);
     }
 
     /// True once the queue pair was destroyed.

@@ -15,6 +15,15 @@ use crate::objects::device::AsyncSubject;
 use crate::objects::xrc::{Opened, Xrcd};
 use crate::{Context, Error};
 
+/// A handle of another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HandleElsewhere {
+    /// The process.
+    pub(crate) slot: u16,
+    /// The handle's number there.
+    pub(crate) number: u32,
+}
+
 /// One handle.
 #[derive(Debug)]
 enum Handle {
@@ -26,19 +35,22 @@ enum Handle {
         /// The open domain through which it was made.
         xrcd: Option<Arc<Xrcd>>,
     },
-    /// Of another process, by its slot and its number there.
-    Elsewhere { by: (u16, u32), egress: Arc<Egress> },
+    /// Of another process.
+    Elsewhere {
+        by: HandleElsewhere,
+        egress: Arc<Egress>,
+    },
 }
 
 impl Handle {
     fn is_own(&self, with: usize) -> bool {
         matches!(self, Self::Own { cookie, .. } if *cookie == with)
     }
-    fn is_of(&self, other: (u16, u32)) -> bool {
+    fn is_of(&self, other: HandleElsewhere) -> bool {
         matches!(self, Self::Elsewhere { by, .. } if *by == other)
     }
     fn is_of_slot(&self, slot: u16) -> bool {
-        matches!(self, Self::Elsewhere { by, .. } if by.0 == slot)
+        matches!(self, Self::Elsewhere { by, .. } if by.slot == slot)
     }
     /// It is removed.
     fn end(self) {
@@ -90,11 +102,8 @@ impl Handles {
                 Handle::Own {
                     cookie, context, ..
                 } => context.push_async(event, AsyncSubject::Qp(*cookie)),
-                Handle::Elsewhere {
-                    by: (_, handle),
-                    egress,
-                } => {
-                    let handle = *handle;
+                Handle::Elsewhere { by, egress } => {
+                    let handle = by.number;
                     egress.send_frame(&Frame::Sharing(Sharing::Event { handle, event }));
                 }
             }
@@ -143,15 +152,15 @@ impl Qp {
     }
 
     /// Another process has opened it: that is a handle with a number of that process, by its slot.
-    pub(crate) fn add_handle_of(&self, by: (u16, u32), egress: Arc<Egress>) {
+    pub(crate) fn add_handle_of(&self, by: HandleElsewhere, egress: Arc<Egress>) {
         lock(&self.handles.0).push(Handle::Elsewhere { by, egress });
     }
     /// Whether another process has this handle.
-    pub(crate) fn has_handle_of(&self, by: (u16, u32)) -> bool {
+    pub(crate) fn has_handle_of(&self, by: HandleElsewhere) -> bool {
         self.handles.any(|handle| handle.is_of(by))
     }
     /// Closes a handle of another process.
-    pub(crate) fn close_handle_of(&self, by: (u16, u32)) {
+    pub(crate) fn close_handle_of(&self, by: HandleElsewhere) {
         self.close_handles(|handle| handle.is_of(by));
     }
     /// Closes all handles of a process that is gone.

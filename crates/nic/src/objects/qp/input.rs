@@ -305,7 +305,7 @@ impl Qp {
         }
         locked.fails_at = None;
         if locked.path.as_ref().is_some_and(Path::is_dead) {
-            self.take_short_ring_acks(locked, (now, &mut DirectDelivery::default()));
+            self.take_short_ring_acks(locked, now, &mut DirectDelivery::default());
             self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
             self.on_chunk_dropped(locked, now);
         }

@@ -39,6 +39,7 @@ pub(crate) use self::fast::watched::{
     End, NewShortRings, ShortRingOffer, Watch, WatchedShortRings,
 };
 use self::guard::QpLock;
+pub(crate) use self::handles::HandleElsewhere;
 use self::handles::Handles;
 use self::locked::Locked;
 pub(crate) use self::modify::Stations;

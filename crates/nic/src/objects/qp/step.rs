@@ -280,7 +280,7 @@ impl Qp {
 
     /// Something is due, or was until a moment ago.
     fn on_due(&self, locked: &mut Locked, now: Time) {
-        self.take_short_ring_acks(locked, (now, &mut DirectDelivery::default()));
+        self.take_short_ring_acks(locked, now, &mut DirectDelivery::default());
         if locked.transport.deadline().is_some_and(|at| at <= now) {
             if !matches!(locked.transport, Transport::Iwarp(_)) {
                 // What iWARP waits for is no acknowledgement.

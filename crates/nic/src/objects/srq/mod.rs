@@ -1,8 +1,8 @@
 //! Shared receive queues: one stock of receive work requests for many queue pairs.
 //!
 //! Lock order: a queue pair, then its shared receive queue, then a completion queue or the queue of
-//! events. A queue pair that found nothing is noted here and gets its turn from the thread that posts,
-//! which holds no lock of the queue by then.
+//! events. A queue pair that found nothing is noted here and gets its turn from the thread that
+//! posts, which holds no lock of the queue by then.
 
 mod queue;
 

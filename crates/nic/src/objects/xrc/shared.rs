@@ -12,7 +12,7 @@ use ferroce_proto::verbs::{QpAttr, QpType};
 use crate::base::sync::lock;
 use crate::link::local::{Asked, Frame, Sharing, decode_attributes, encode_attributes};
 use crate::link::path::Egress;
-use crate::objects::qp::Stations;
+use crate::objects::qp::{HandleElsewhere, Stations};
 use crate::objects::services::Services;
 use crate::{Error, Qp};
 
@@ -34,7 +34,11 @@ impl Services {
         let answer = |word| {
             egress.send_frame(&Frame::Sharing(word));
         };
-        match self.carry_out((slot, &egress), (qpn, handle), asked) {
+        let by = HandleElsewhere {
+            slot,
+            number: handle,
+        };
+        match self.carry_out(&egress, qpn, by, asked) {
             Ok((target, attr)) => answer(Sharing::Done {
                 request,
                 attributes: &encode_attributes(&attr, |index| {
@@ -51,11 +55,11 @@ impl Services {
 
     fn carry_out(
         &self,
-        (slot, egress): (u16, &Arc<Egress>),
-        (qpn, handle): (Qpn, u32),
+        egress: &Arc<Egress>,
+        qpn: Qpn,
+        by: HandleElsewhere,
         asked: Asked<'_>,
     ) -> Result<(Arc<Qp>, QpAttr), Error> {
-        let by = (slot, handle);
         if let Asked::Open(place) = asked {
             let domain = self.domains.find(place);
             let domain = domain.ok_or_else(|| no_target(qpn))?;

@@ -15,7 +15,7 @@ use ferroce_proto::verbs::RemoteAddr;
 
 use super::layout::{self, Named, Serves};
 use super::part::SharedPart;
-use super::peer::{Peer, Request};
+use super::peer::{BoardName, Peer, Request};
 use super::place::PeerBytes;
 use crate::base::addressing::Addressing;
 
@@ -27,7 +27,7 @@ const SHARED: usize = 16 << 10;
 const MOST: usize = 4096;
 /// What is beside the bytes that are read.
 const UNTOUCHED: u8 = 0xa5;
-const ME: (u16, u64) = (7, 77);
+const ME: BoardName = BoardName { slot: 7, nonce: 77 };
 const PATH: Addressing = Addressing {
     src: Gid([1; 16]),
     dst: Gid([2; 16]),
@@ -71,7 +71,7 @@ impl Board {
         let set = |at, value| words.word(at).store(value, Ordering::Relaxed);
         set(layout::AT_FORMAT, layout::FORMAT);
         set(layout::AT_THREAD, thread::number().cast_unsigned().into());
-        set(layout::acquaintance(ME.0), ME.1);
+        set(layout::acquaintance(ME.slot), ME.nonce);
         Self {
             words,
             peer: None,
@@ -237,7 +237,10 @@ impl Board {
         };
         let _ = (
             peer.uses(|used| used == named),
-            peer.is_acquainted((slot, number)),
+            peer.is_acquainted(BoardName {
+                slot,
+                nonce: number,
+            }),
         );
         let _ = (peer.shares(), peer.has_mapped(slot));
         peer.unmap(number, drop);

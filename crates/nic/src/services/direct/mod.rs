@@ -146,7 +146,7 @@ impl Boards {
         match known.peer.refused() {
             Some(why) => Err(why.to_owned()),
             None if known.peer.process().is_gone() => Err("it has ended".to_owned()),
-            None if !known.peer.is_acquainted((self.slot, own.nonce())) => Err(
+            None if !known.peer.is_acquainted(self.name_of(own)) => Err(
                 "it does not look at what this process is doing: it cannot, or has heard nothing of it so far"
                     .to_owned(),
             ),

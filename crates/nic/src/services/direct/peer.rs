@@ -25,6 +25,13 @@ use crate::base::refusal::Refusal;
 /// memory that is mapped outlives its process.
 const LIFE_CHECK: Duration = Duration::from_millis(10);
 
+/// What tells the board of a process from all others, also of those that had its slot before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BoardName {
+    pub(super) slot: u16,
+    pub(super) nonce: u64,
+}
+
 /// Another process.
 #[derive(Debug)]
 pub(super) struct Peer {
@@ -126,8 +133,8 @@ impl Peer {
         self.refused.get().map(|refused| refused.why.as_str())
     }
 
-    /// Whether it looks at the hazards of the process with this slot and nonce.
-    pub(super) fn is_acquainted(&self, (slot, nonce): (u16, u64)) -> bool {
+    /// Whether it looks at the hazards of the process with this board.
+    pub(super) fn is_acquainted(&self, BoardName { slot, nonce }: BoardName) -> bool {
         let known = layout::acquaintance(slot);
         self.words.load(known, Ordering::Acquire) == nonce
     }
@@ -165,13 +172,9 @@ impl Peer {
     }
 
     /// Where in its memory the bytes of a request are, if it grants that, and looks at this
-    /// process's hazards (whose slot and nonce are `own`). To be asked with a hazard set, or the
+    /// process's hazards (`own` is its board). To be asked with a hazard set, or the
     /// answer is worth nothing.
-    pub(super) fn find(
-        &self,
-        own: (u16, u64),
-        request: &Request<'_>,
-    ) -> Result<PeerBytes, Refusal> {
+    pub(super) fn find(&self, own: BoardName, request: &Request<'_>) -> Result<PeerBytes, Refusal> {
         self.check_acquainted(own)?;
         self.granted(request).ok_or(Refusal::NotGranted)
     }
@@ -180,7 +183,7 @@ impl Peer {
     /// [`find`](Self::find).
     pub(super) fn find_rendezvous(
         &self,
-        own: (u16, u64),
+        own: BoardName,
         rendezvous: &Rendezvous,
     ) -> Result<PeerBytes, Refusal> {
         self.check_acquainted(own)?;
@@ -212,8 +215,8 @@ impl Peer {
         valid != 0 && valid == rendezvous.token
     }
 
-    /// Whether it looks at the hazards of this process, whose slot and nonce these are.
-    fn check_acquainted(&self, own: (u16, u64)) -> Result<(), Refusal> {
+    /// Whether it looks at the hazards of this process, whose board is `own`.
+    fn check_acquainted(&self, own: BoardName) -> Result<(), Refusal> {
         self.is_acquainted(own)
             .then_some(())
             .ok_or(Refusal::Unacquainted)

@@ -13,7 +13,7 @@ use super::Boards;
 use super::board::Board;
 use super::layout::Named;
 use super::mapped::Mapped;
-use super::peer::{Peer, Request};
+use super::peer::{BoardName, Peer, Request};
 use super::place::PeerBytes;
 use crate::base::addressing::Addressing;
 use crate::base::numbers::slot_of;
@@ -33,6 +33,13 @@ pub(crate) struct Moved {
 }
 
 impl Boards {
+    pub(super) fn name_of(&self, own: &Board) -> BoardName {
+        BoardName {
+            slot: self.slot,
+            nonce: own.nonce(),
+        }
+    }
+
     /// Carries out the next part of a WRITE or READ; `pieces` gives so many bytes of this process's
     /// memory.
     ///
@@ -49,7 +56,7 @@ impl Boards {
         let len = direct.len.min(MAX_COPY);
         let request = Request { from, path, direct };
         let pieces = pieces(len).ok_or(Refusal::OwnMemory)?;
-        let me = (self.slot, own.nonce());
+        let me = self.name_of(own);
         let (in_use, place) = own.enter(request.named(), || peer.find(me, &request))?;
         // The whole message is granted, or nothing of it is done.
         let place = place.beginning(len);
@@ -79,7 +86,7 @@ impl Boards {
             return Err(Refusal::OwnMemory);
         }
         let request = Request { from, path, direct };
-        let me = (self.slot, own.nonce());
+        let me = self.name_of(own);
         let (in_use, place) = own.enter(request.named(), || peer.find(me, &request))?;
         // The target's responder looks at both addresses.
         if !direct.remote.addr.is_multiple_of(8) || !place.addr.is_multiple_of(8) {
@@ -110,7 +117,7 @@ impl Boards {
             qpn: rendezvous.from,
             key: rendezvous.key,
         };
-        let me = (self.slot, own.nonce());
+        let me = self.name_of(own);
         let (in_use, place) = own.enter(named, || peer.find_rendezvous(me, rendezvous))?;
         let copied = copy(own, (&peer, rendezvous.from), false, &place, to);
         // The offer may have ended without a wait for this fetch: then the bytes may be others.

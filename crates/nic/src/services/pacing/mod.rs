@@ -3,8 +3,8 @@
 //! A receiver's socket buffer is all that there is between a sender and a process that is not
 //! scheduled just now. So what may be on the way to a receiver is bounded by the room that it says
 //! it has. It says so when it is asked ([`Drain`]): the question travels behind the data, and its
-//! answer means that the data was taken out. A peer that does not answer (other makes) is sent to without
-//! bound, as by hardware.
+//! answer means that the data was taken out. A peer that does not answer (other makes) is sent to
+//! without bound, as by hardware.
 
 mod askers;
 mod flow;

@@ -18,6 +18,7 @@ use crate::iwarp::rdmap::{
 };
 use crate::mr::{Access, Accessor};
 use crate::rc::fault::Fault;
+use crate::rc::scatter::Extent;
 use crate::rc::{Cx, scatter};
 use crate::verbs::{Payload, RemoteAddr, SendFlags, SendOp};
 
@@ -26,6 +27,15 @@ struct Cut {
     offset: u32,
     len: u32,
     last: bool,
+}
+
+impl Cut {
+    fn extent(&self) -> Extent {
+        Extent {
+            offset: self.offset,
+            len: self.len,
+        }
+    }
 }
 
 impl Stream {
@@ -131,7 +141,7 @@ pub(super) fn pack_data(
     let (header, cut) = data_header(stream, turn, wqe);
     let is_whole = cut.last && !matches!(wqe.wr.op, SendOp::WriteImm(..));
     let done = is_whole.then_some(serial);
-    let (payload, range) = (&wqe.wr.payload, (cut.offset, cut.len));
+    let (payload, range) = (&wqe.wr.payload, cut.extent());
     let lost = |_| SendFault::Of(serial, Fault::LOCAL_KEY);
     match payload {
         Payload::Sges(sges) if !stream.framing.copies() && cut.len > 0 => {

@@ -10,6 +10,7 @@ use crate::iwarp::terminate::Violation;
 use crate::mr::{Access, Piece, Rights, RightsError, Span};
 use crate::rc::Cx;
 use crate::rc::fault::Fault;
+use crate::rc::scatter::Extent;
 use crate::verbs::{Payload, Sge};
 
 use super::end::Stop;
@@ -84,7 +85,7 @@ impl IwQp {
                 }
                 Run::Payload { of, offset, len } => {
                     if self
-                        .open(rights, of, (offset, len), |span| {
+                        .open(rights, of, Extent { offset, len }, |span| {
                             pieces.push(Piece::Registered(span));
                         })
                         .is_err()
@@ -103,7 +104,7 @@ impl IwQp {
         &self,
         rights: &'a Rights,
         source: &Source,
-        (at, len): (u32, u32),
+        extent: Extent,
         mut take: impl FnMut(Span<'a>),
     ) -> Result<(), RightsError> {
         match *source {
@@ -113,16 +114,15 @@ impl IwQp {
                     // It was flushed: its memory is the program's again.
                     return Err(RightsError::UnknownKey(Key::default()));
                 };
-                open_list(
-                    rights,
-                    self.shared.config.pd,
-                    sges,
-                    (offset + at, len),
-                    take,
-                )
+                let of_payload = Extent {
+                    offset: offset + extent.offset,
+                    ..extent
+                };
+                open_list(rights, self.shared.config.pd, sges, of_payload, take)
             }
             Source::Read { stag, to } => {
-                let (to, len) = (to.wrapping_add(at.into()), u64::from(len));
+                let to = to.wrapping_add(extent.offset.into());
+                let len = u64::from(extent.len);
                 let by = self.accessor();
                 take(rights.open_remote(stag, by, to, len, Access::REMOTE_READ)?);
                 Ok(())
@@ -171,14 +171,18 @@ impl IwQp {
     }
 }
 
-/// Opens bytes `offset .. offset + len` of a list for reading.
+/// Opens bytes of a list for reading.
 pub(super) fn open_list<'a>(
     rights: &'a Rights,
     pd: PdId,
     sges: &[Sge],
-    (mut offset, mut len): (u32, u32),
+    extent: Extent,
     mut take: impl FnMut(Span<'a>),
 ) -> Result<(), RightsError> {
+    let Extent {
+        mut offset,
+        mut len,
+    } = extent;
     for sge in sges {
         let now = sge.length.saturating_sub(offset).min(len);
         if now > 0 {

@@ -7,7 +7,7 @@
 
 use super::send::is_usual;
 use crate::ids::Psn;
-use crate::mr::{Access, Opens, Span, Unmapped};
+use crate::mr::{Access, AddrRange, Opens, Span, Unmapped};
 use crate::rc::config::{QpShared, packets_of};
 use crate::rc::fault::Reject;
 use crate::rc::post::check_recv;
@@ -167,8 +167,11 @@ fn place(
         return None;
     }
     if byte_len > 0 {
-        let (pd, len) = (shared.config.pd, u64::from(byte_len));
-        let opened = opens.open(sge.lkey, pd, (sge.addr, len), Access::LOCAL_WRITE);
+        let range = AddrRange {
+            addr: sge.addr,
+            len: u64::from(byte_len),
+        };
+        let opened = opens.open(sge.lkey, shared.config.pd, range, Access::LOCAL_WRITE);
         // A copy that fails half way is made once more, and fails again.
         write(opened.ok()?).ok()?;
     }

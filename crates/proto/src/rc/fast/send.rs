@@ -6,7 +6,7 @@
 //! that is asked once, before the first change; whatever is not so goes the general way.
 
 use crate::ids::Psn;
-use crate::mr::{Access, Memory, Opens, Span, Unmapped};
+use crate::mr::{Access, AddrRange, Memory, Opens, Span, Unmapped};
 use crate::rc::config::{PACKET_COST, QpShared};
 use crate::rc::direct::Moved;
 use crate::rc::fault::Reject;
@@ -120,7 +120,7 @@ impl RcQp {
         let [sge] = recv.sges[..] else {
             return None;
         };
-        let range = (sge.addr, sge.length.into());
+        let range = all_of(sge);
         let opened = opens.open(sge.lkey, self.shared.config.pd, range, Access::LOCAL_WRITE);
         opened.ok().map(|_| sge.length)
     }
@@ -324,7 +324,7 @@ fn read(
 #[inline]
 pub(super) fn open<'a>(shared: &QpShared, opens: &'a mut impl Opens, sge: Sge) -> Option<Span<'a>> {
     let (pd, none) = (shared.config.pd, Access::empty());
-    let span = opens.open(sge.lkey, pd, (sge.addr, sge.length.into()), none);
+    let span = opens.open(sge.lkey, pd, all_of(sge), none);
     span.ok()
 }
 
@@ -337,5 +337,14 @@ pub(super) fn payload_of(shared: &QpShared, send: &PlainSend<'_>) -> Option<u32>
             let may = data.len() <= shared.config.cap.max_inline_data as usize;
             u32::try_from(data.len()).ok().filter(|_| may)
         }
+    }
+}
+
+/// The bytes of an element.
+#[inline]
+const fn all_of(sge: Sge) -> AddrRange {
+    AddrRange {
+        addr: sge.addr,
+        len: sge.length as u64,
     }
 }

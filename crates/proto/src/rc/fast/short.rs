@@ -14,6 +14,7 @@ use crate::rc::config::{PACKET_COST, QpShared};
 use crate::rc::fault::Fault;
 use crate::rc::requester::{Probe, Requester};
 use crate::rc::scatter;
+use crate::rc::scatter::Extent;
 use crate::rc::send_queue::Wqe;
 use crate::rc::transmit::Next;
 use crate::rc::{Cx, RcQp};
@@ -139,16 +140,25 @@ impl Requester {
         out: &mut Vec<u8>,
     ) -> Result<(), Fault> {
         if wqe.wr.op != SendOp::Send {
-            let packet = (*wqe, (self.flight.next(), *to), true);
-            return self.emit(shared, cx, packet, out).map(drop);
+            let packets = self.flight.next()..*to;
+            return self.emit(shared, cx, wqe, packets, true, out).map(drop);
         }
         let len = wqe.length as usize;
         let end = out.len() + Bth::LEN + padded_len(len);
         out.reserve(end - out.len());
         let header = self.send_header(shared, wqe.wr.flags);
         out.extend_from_slice(&header.to_bytes(pad_count(len)));
-        scatter::gather(cx, shared.config.pd, &wqe.wr.payload, (0, wqe.length), out)
-            .map_err(|_| Fault::LOCAL_KEY)?;
+        scatter::gather(
+            cx,
+            shared.config.pd,
+            &wqe.wr.payload,
+            Extent {
+                offset: 0,
+                len: wqe.length,
+            },
+            out,
+        )
+        .map_err(|_| Fault::LOCAL_KEY)?;
         out.resize(end, 0);
         Ok(())
     }

@@ -1,19 +1,77 @@
-//! Whether what was taken from a short ring is said at once or with the program's answer.
+//! Delayed acknowledgements: where a program answers each message of its peer with one of its own,
+//! what is to be acknowledged goes with the answer.
 //!
-//! Other than an acknowledgement that waits on a ring or on the wire (`delayed_ack`) it waits for
-//! no clock, which would cost more than it saves: only until the program polls again.
+//! While the device thread works for a program that looks at its memory only, each thing that goes
+//! to a peer in the same position costs that one a wake-up. On a short ring an acknowledgement by
+//! itself takes as long as a message. (TCP calls it ping-pong mode, RFC 1122 4.2.3.2 the delay.)
+
+use std::time::Duration;
+
+use ferroce_proto::time::Time;
 
 /// Answers in a row that make a conversation.
 const HABIT: u8 = 4;
+/// How long an acknowledgement waits at most on a ring or on the wire, and how soon an answer must
+/// come there to be one.
+const SOON: Duration = Duration::from_micros(100);
 
-/// What is known of the program's answers, and what waits for the next one.
+/// Messages in a row that the program has answered. `T` is what is known of the last message.
+#[derive(Debug)]
+struct Answers<T> {
+    /// The last message that came, if there was no answer since.
+    asked: Option<T>,
+    /// At most [`HABIT`].
+    in_a_row: u8,
+}
+
+impl<T> Default for Answers<T> {
+    fn default() -> Self {
+        Self {
+            asked: None,
+            in_a_row: 0,
+        }
+    }
+}
+
+impl<T> Answers<T> {
+    /// A message came. If the one before it has no answer, this is no conversation.
+    #[inline]
+    fn on_message(&mut self, message: T) {
+        if self.asked.replace(message).is_some() {
+            self.in_a_row = 0;
+        }
+    }
+
+    /// The program sends something, which is an answer if it `is_soon` after the message.
+    #[inline]
+    fn on_sent(&mut self, is_soon: impl FnOnce(T) -> bool) {
+        if let Some(message) = self.asked.take() {
+            self.in_a_row = if is_soon(message) {
+                (self.in_a_row + 1).min(HABIT)
+            } else {
+                0
+            };
+        }
+    }
+
+    /// An acknowledgement has waited for an answer that did not come.
+    fn end(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// Whether answers are the rule.
+    #[inline]
+    fn are_the_rule(&self) -> bool {
+        self.in_a_row == HABIT
+    }
+}
+
+/// What is known of the program's answers on a short ring, and what waits for the next one.
+///
+/// It waits for no clock, which would cost more than it saves: only until the program polls again.
 #[derive(Debug, Default)]
 pub(super) struct RingDelayedAck {
-    /// A message came, and no answer since.
-    asked: bool,
-    /// Messages in a row that were answered before the next one came, and before the program polled
-    /// again; at most [`HABIT`].
-    answers: u8,
+    answers: Answers<()>,
     /// Up to where it has read, which is still to be said.
     read: Option<u32>,
 }
@@ -23,9 +81,7 @@ impl RingDelayedAck {
     /// Returns whether that is to be said now.
     #[inline]
     pub(super) fn on_taken(&mut self, read: u32, is_polled: bool) -> bool {
-        if std::mem::replace(&mut self.asked, true) {
-            self.answers = 0;
-        }
+        self.answers.on_message(());
         let holds = is_polled && self.is_conversation();
         self.read = holds.then_some(read);
         !holds
@@ -34,15 +90,13 @@ impl RingDelayedAck {
     /// Whether answers are the rule.
     #[inline]
     pub(super) fn is_conversation(&self) -> bool {
-        self.answers == HABIT
+        self.answers.are_the_rule()
     }
 
     /// The program sends something by its short ring, which says what it returns.
     #[inline]
     pub(super) fn on_answer(&mut self) -> Option<u32> {
-        if std::mem::take(&mut self.asked) {
-            self.answers = (self.answers + 1).min(HABIT);
-        }
+        self.answers.on_sent(|()| true);
         self.read.take()
     }
 
@@ -55,9 +109,57 @@ impl RingDelayedAck {
     pub(super) fn end(&mut self) -> Option<u32> {
         let read = self.read.take();
         if read.is_some() {
-            self.answers = 0;
+            self.answers.end();
         }
         read
+    }
+}
+
+/// What is known of the program's answers on rings and on the wire, and until when an
+/// acknowledgement waits for the next one.
+#[derive(Debug, Default)]
+pub(in crate::objects::qp) struct PacketDelayedAck {
+    answers: Answers<Time>,
+    /// Until when an acknowledgement waits.
+    holds: Option<Time>,
+}
+
+impl PacketDelayedAck {
+    /// A message came, and an acknowledgement is all that there is to say. Whether that is to wait,
+    /// until [`due`](Self::due).
+    pub(in crate::objects::qp) fn holds_ack(&mut self, now: Time) -> bool {
+        self.answers.on_message(now);
+        self.holds = self.answers.are_the_rule().then_some(now + SOON);
+        self.holds.is_some()
+    }
+
+    /// The program has posted something. An acknowledgement that still waits says by itself that
+    /// this is soon; if there is none, the time does, which it costs something to look at. Returns
+    /// whether one waits.
+    pub(in crate::objects::qp) fn on_post(&mut self, now: impl FnOnce() -> Time) -> bool {
+        let waits = self.holds.take().is_some();
+        self.answers.on_sent(|at| waits || now().since(at) < SOON);
+        waits
+    }
+
+    /// Whether nothing is to be learnt from what the program posts now.
+    pub(in crate::objects::qp) fn is_idle(&self) -> bool {
+        self.answers.asked.is_none() && self.holds.is_none()
+    }
+
+    /// When an acknowledgement has waited long enough.
+    pub(in crate::objects::qp) fn due(&self) -> Option<Time> {
+        self.holds
+    }
+
+    /// Whether an acknowledgement has waited long enough; it does so no longer then.
+    pub(in crate::objects::qp) fn ends(&mut self, now: Time) -> bool {
+        let ends = self.holds.is_some_and(|until| until <= now);
+        if ends {
+            self.holds = None;
+            self.answers.end();
+        }
+        ends
     }
 }
 
@@ -87,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_no_conversation() {
+    fn a_stream_by_a_short_ring_is_no_conversation() {
         let mut delayed_ack = RingDelayedAck::default();
         for at in 0..=u32::from(HABIT) {
             delayed_ack.on_taken(at, true);
@@ -99,5 +201,51 @@ mod tests {
             "the last one was not answered"
         );
         assert_eq!(delayed_ack.end(), None, "a later word says it all");
+    }
+
+    const STEP: Duration = Duration::from_micros(10);
+
+    /// A conversation at `now`.
+    fn conversation(now: Time) -> PacketDelayedAck {
+        let mut delayed_ack = PacketDelayedAck::default();
+        for _ in 0..HABIT {
+            assert!(!delayed_ack.holds_ack(now));
+            delayed_ack.on_post(|| now + STEP);
+        }
+        delayed_ack
+    }
+
+    #[test]
+    fn the_acknowledgement_waits_where_answers_come_soon() {
+        let now = Time(1_000_000);
+        let mut delayed_ack = conversation(now);
+        assert!(delayed_ack.holds_ack(now));
+        assert_eq!(delayed_ack.due(), Some(now + SOON));
+        delayed_ack.on_post(|| unreachable!("what waits has not waited for long"));
+        assert_eq!(delayed_ack.due(), None);
+        assert!(delayed_ack.holds_ack(now));
+        assert!(!delayed_ack.ends(now + STEP) && delayed_ack.ends(now + SOON));
+        assert!(!delayed_ack.holds_ack(now), "no answer came");
+    }
+
+    #[test]
+    fn a_stream_and_late_answers_are_no_conversation() {
+        let now = Time(1_000_000);
+        let mut delayed_ack = conversation(now);
+        assert!(delayed_ack.holds_ack(now));
+        assert!(
+            !delayed_ack.holds_ack(now),
+            "a second message before an answer"
+        );
+        let mut delayed_ack = conversation(now);
+        assert!(delayed_ack.holds_ack(now));
+        assert!(delayed_ack.ends(now + SOON));
+        delayed_ack.on_post(|| now + SOON);
+        assert!(!delayed_ack.holds_ack(now));
+        let mut delayed_ack = PacketDelayedAck::default();
+        for _ in 0..=HABIT {
+            assert!(!delayed_ack.holds_ack(now));
+            delayed_ack.on_post(|| now + SOON);
+        }
     }
 }

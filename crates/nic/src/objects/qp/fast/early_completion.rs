@@ -9,8 +9,8 @@
 //! The receiver keeps that promise. Before it does anything else with the queue pair than short
 //! messages by short rings ([`Qp::end_eligibility`]), before a region is deregistered
 //! (`Services::settle_early_completions`), and before it looks at anything that the same process
-//! sent later to another of its queue pairs, it takes back what it said and then what is there. The word by which it takes that back and the slot make a
-//! decision between both sides
+//! sent later to another of its queue pairs, it takes back what it said and then what is there. The
+//! word by which it takes that back and the slot make a decision between both sides
 //! ([`ShortRingProducer::completes_early`](ferroce_os::ring::ShortRingProducer::completes_early)):
 //! either the sender waits for an acknowledgement as always, or the receiver has the message. One
 //! message at a time is promised, the one behind all that were taken, by one queue pair of the

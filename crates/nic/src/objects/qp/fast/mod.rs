@@ -23,16 +23,14 @@
 //! | `seek` | offers, runs, and what waits while the short ring is full |
 //! | `receive`, `take` | the end that receives; a slot's message into the program's memory, and its completion |
 //! | `delayed_ack` | what is said with the program's answer |
-//! | `piggyback` | whether a program answers each message, on any link |
 //! | `eligibility`, `rights_cache` | what need not be looked at again |
 //! | `brief`, `short` | short messages by the ring |
 //! | `early_completion` | a message that is as good as taken when it is in its slot |
 
 pub(super) mod brief;
-mod delayed_ack;
+pub(super) mod delayed_ack;
 pub(super) mod early_completion;
 pub(super) mod eligibility;
-pub(super) mod piggyback;
 mod prepare;
 mod receive;
 pub(super) mod rights_cache;
@@ -227,8 +225,8 @@ impl Qp {
             return;
         }
         match end {
-            End::Sending => fast.take_acks((now, delivery)),
-            End::Receiving => fast.take_messages((now, delivery)),
+            End::Sending => fast.take_acks(now, delivery),
+            End::Receiving => fast.take_messages(now, delivery),
         }
         let speaks = fast.wants_turn();
         drop(fast);
@@ -259,7 +257,7 @@ impl Qp {
     /// Takes what is in its short rings before something else that came later.
     pub(super) fn run_short_rings(&self, locked: &mut Locked, now: Time) {
         let mut delivery = DirectDelivery::default();
-        self.take_short_ring_acks(locked, (now, &mut delivery));
+        self.take_short_ring_acks(locked, now, &mut delivery);
         self.drain_short_ring(locked, now, &mut delivery);
     }
 

@@ -181,7 +181,7 @@ impl Qp {
     #[cold]
     #[inline(never)]
     fn take_in_between(&self, locked: &mut Locked, now: Time, delivery: &mut DirectDelivery<'_>) {
-        self.take_from_short_ring(locked, (now, delivery));
+        self.take_from_short_ring(locked, now, delivery);
     }
 
     /// As [`drain_short_ring`](Self::drain_short_ring), where there is something.
@@ -190,7 +190,8 @@ impl Qp {
     pub(in crate::objects::qp) fn take_from_short_ring(
         &self,
         locked: &mut Locked,
-        (now, delivery): (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
     ) {
         let into = locked.short_rings.into.as_deref();
         let Some(begin) = into.and_then(|into| into.receiver.position()) else {
@@ -200,7 +201,7 @@ impl Qp {
         let mut taken = Taken::default();
         let next = taken.usual(self, locked, delivery);
         if next != Next::Nothing {
-            return self.take_others(locked, taken, begin, next, (now, delivery));
+            return self.take_others(locked, taken, begin, next, now, delivery);
         }
         locked.short_rings.will_push();
         self.on_taken(locked, &taken, begin, delivery.is_polled());
@@ -234,7 +235,8 @@ impl Qp {
         mut taken: Taken,
         begin: u32,
         mut next: Next,
-        (now, delivery): (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
     ) {
         let before = locked.transport.state();
         locked.eligibility.end();

@@ -2,7 +2,7 @@
 //! [`services::rights`](crate::services::rights).
 
 use ferroce_proto::ids::{Key, PdId};
-use ferroce_proto::mr::{Access, Memo, Opens, RightsError, Span};
+use ferroce_proto::mr::{Access, AddrRange, Memo, Opens, RightsError, Span};
 
 use crate::Qp;
 use crate::services::rights::Remembers;
@@ -38,7 +38,7 @@ impl Opens for Remembered<'_> {
         &mut self,
         key: Key,
         pd: PdId,
-        range: (u64, u64),
+        range: AddrRange,
         need: Access,
     ) -> Result<Span<'_>, RightsError> {
         match self.memo.of(self.qp, key) {
@@ -61,7 +61,7 @@ impl Opens for Remembering<'_> {
         &mut self,
         key: Key,
         pd: PdId,
-        range: (u64, u64),
+        range: AddrRange,
         need: Access,
     ) -> Result<Span<'_>, RightsError> {
         if self.memo.of(self.qp, key).is_none() {

@@ -258,7 +258,8 @@ impl Qp {
     pub(in crate::objects::qp) fn take_short_ring_acks(
         &self,
         locked: &mut Locked,
-        (now, delivery): (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
     ) {
         let Some(out) = &mut locked.short_rings.out else {
             return;

@@ -179,7 +179,8 @@ impl Watch {
         &mut self,
         services: &Services,
         seen: Seen,
-        (now, delivery): (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
     ) -> bool {
         match seen {
             Seen::News => {
@@ -255,19 +256,20 @@ impl WatchedShortRings {
     pub(crate) fn run_some(
         &mut self,
         services: &Services,
-        given: (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
     ) -> bool {
         let Some((place, seen)) = self.look_closely() else {
             return false;
         };
         if self.0.len() > FEW {
-            return self.run_to(services, place, given);
+            return self.run_to(services, place, now, delivery);
         }
         if place > 0 {
             self.0.swap(0, place);
         }
         match self.0.first_mut() {
-            Some(watch) => watch.run(services, seen, given),
+            Some(watch) => watch.run(services, seen, now, delivery),
             None => false,
         }
     }
@@ -301,10 +303,11 @@ impl WatchedShortRings {
     pub(crate) fn run(
         &mut self,
         services: &Services,
-        given: (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
     ) -> bool {
         self.renew(services);
-        self.run_to(services, self.0.len(), given)
+        self.run_to(services, self.0.len(), now, delivery)
     }
 
     /// As [`run`](Self::run), where there was nothing behind a place.
@@ -312,12 +315,13 @@ impl WatchedShortRings {
         &mut self,
         services: &Services,
         place: usize,
-        (now, delivery): (Time, &mut DirectDelivery<'_>),
+        now: Time,
+        delivery: &mut DirectDelivery<'_>,
     ) -> bool {
         let (mut any, mut closed) = (false, false);
         for watch in self.0.iter_mut().take(place + 1).rev() {
             let seen = watch.eye.look();
-            any |= watch.run(services, seen, (now, delivery));
+            any |= watch.run(services, seen, now, delivery);
             closed |= seen == Seen::Closed;
         }
         if closed {
