@@ -4,8 +4,8 @@
 //! The set-up is over TCP, and TCP proves that both ends are on one host: the responder's reply has
 //! a ticket, which the initiator shows over the link, with the addresses of its end of the
 //! connection. From another network namespace there is no such link, or at its end a process that
-//! knows no such ticket; through a proxy the addresses are others. Then the stream goes over TCP. From an accepted ticket on, TCP carries nothing, and stays open until
-//! the queue pair ends.
+//! knows no such ticket; through a proxy the addresses are others. Then the stream goes over TCP.
+//! From an accepted ticket on, TCP carries nothing, and stays open until the queue pair ends.
 //!
 //! | initiator | responder |
 //! |---|---|

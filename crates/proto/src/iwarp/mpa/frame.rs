@@ -71,8 +71,8 @@ pub struct ReadWords {
     pub rtr: Option<Rtr>,
 }
 
-/// What an initiator must show at the responder's process to go on within the host: only who reads
-/// this TCP connection has it.
+/// What an initiator must show at the responder's process to go on within the host: only a
+/// process that reads this TCP connection has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     /// The responder's queue pair.
