@@ -1,5 +1,5 @@
-//! Unit tests of `proto` for aarch64, run by qemu-user. They show sizes, alignment, instructions and
-//! no memory order. The other crates' tests want what the emulator lacks: `process_vm_readv`,
+//! Unit tests of `proto` for aarch64, run by qemu-user. They show sizes, alignment, instructions,
+//! and no memory order. The other crates' tests want what the emulator lacks: `process_vm_readv`,
 //! `SO_ATTACH_REUSEPORT_CBPF` and `IP_MULTICAST_ALL`.
 
 use std::time::Instant;
