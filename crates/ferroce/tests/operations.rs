@@ -5,7 +5,7 @@
 mod common;
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use common::bare::{Bare, contents};
