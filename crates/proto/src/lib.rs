@@ -13,6 +13,7 @@
 //! | [`mr`] | memory rights: the only place that turns a key and a range into a [`mr::Span`] |
 //! | [`qp`] | the queue pair state table |
 //! | [`rc`] | the reliable connected transport: requester, responder, completer |
+//! | [`rsocket`] | the protocol of librdmacm's rsockets |
 //! | [`iwarp`] | the second wire: MPA, DDP and RDMAP over a byte stream |
 //! | [`uc`], [`ud`] | unreliable connections and datagrams |
 //! | [`cm`] | connection manager conversations |
@@ -32,6 +33,7 @@ pub mod mad;
 pub mod mr;
 pub mod qp;
 pub mod rc;
+pub mod rsocket;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod time;
