@@ -82,26 +82,29 @@ fn complete_cqs(
     Ok(())
 }
 
-/// Destroys the completion queues that this library made for the identifier.
+/// Destroys the identifier's completion queues with their channels. A program may have put its own
+/// there, one for both directions (librdmacm's rsockets do): it is destroyed once, as there.
 pub(super) fn destroy_cqs(id: Id<'_>) {
-    let pairs = [
-        (id.recv_cq(), id.recv_cq_channel()),
-        (id.send_cq(), id.send_cq_channel()),
-    ];
+    let (recv_cq, send_cq) = (id.recv_cq(), id.send_cq());
+    let (recv_channel, send_channel) = (id.recv_cq_channel(), id.send_cq_channel());
     id.set_recv_cq(ptr::null_mut());
     id.set_recv_cq_channel(ptr::null_mut());
     id.set_send_cq(ptr::null_mut());
     id.set_send_cq_channel(ptr::null_mut());
-    for (cq, channel) in pairs {
-        if !cq.is_null() {
-            // SAFETY: made by `create_cq` for this identifier, whose queue pair is gone.
-            unsafe { ibv_destroy_cq(cq) };
-        }
-        if !channel.is_null() {
-            // SAFETY: as above; its only completion queue is gone.
-            unsafe { ibv_destroy_comp_channel(channel) };
-        }
+    for cq in distinct(recv_cq, send_cq) {
+        // SAFETY: the identifier's, whose queue pair is gone, and destroyed once.
+        unsafe { ibv_destroy_cq(cq) };
     }
+    for channel in distinct(recv_channel, send_channel) {
+        // SAFETY: the identifier's, whose completion queues are gone, and destroyed once.
+        unsafe { ibv_destroy_comp_channel(channel) };
+    }
+}
+
+/// The objects behind two pointers, without NULL, each once.
+fn distinct<T>(one: *mut T, other: *mut T) -> impl Iterator<Item = *mut T> {
+    let other = if one == other { ptr::null_mut() } else { other };
+    [one, other].into_iter().filter(|object| !object.is_null())
 }
 
 /// Calls the verb that fits the attributes.
