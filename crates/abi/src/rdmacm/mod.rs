@@ -22,7 +22,7 @@
 //! | `path` | paths that the program brings |
 //! | `addrinfo`, [`sockaddr`] | addresses |
 //! | `addrinfo_event` | addresses that come as events, and events of the program |
-//! | `unbuilt` | what refuses |
+//! | `rsocket` | sockets over RDMA |
 //!
 //! # Threads
 //! A program may disconnect in one thread while another sleeps in `rdma_get_cm_event`, destroy a
@@ -49,10 +49,10 @@ mod multicast;
 mod path;
 mod qp;
 mod resolve;
+mod rsocket;
 mod srq;
 mod sync;
 mod transition;
-mod unbuilt;
 
 pub use crate::{cm_types as types, sockaddr};
 pub use addrinfo::{rdma_freeaddrinfo, rdma_getaddrinfo};
@@ -73,8 +73,8 @@ pub use resolve::{
     rdma_bind_addr, rdma_get_dst_port, rdma_get_src_port, rdma_init_qp_attr, rdma_listen,
     rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
 };
+pub use rsocket::*;
 pub use srq::{rdma_create_srq, rdma_create_srq_ex, rdma_destroy_srq};
-pub use unbuilt::*;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -54,6 +54,7 @@ pub use channel::{
 pub(crate) use context::generation as context_generation;
 pub use context::{ibv_close_device, ibv_open_device};
 pub use cq::{ibv_create_cq, ibv_destroy_cq, ibv_resize_cq};
+pub(crate) use cq::{poll_cq, req_notify_cq};
 pub use device::{
     ibv_free_device_list, ibv_get_device_guid, ibv_get_device_index, ibv_get_device_list,
     ibv_get_device_name,
@@ -84,6 +85,7 @@ pub use pd::{ibv_alloc_pd, ibv_dealloc_pd};
 pub use port::{
     ibv_get_pkey_index, ibv_query_device, ibv_query_pkey, ibv_query_port, ibv_query_port_speed,
 };
+pub(crate) use post::{post_recv, post_send};
 pub use qp::{
     ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_ece, ibv_query_qp,
     ibv_query_qp_data_in_order, ibv_set_ece,

@@ -52,6 +52,12 @@ pub use traits::Blocking;
 /// it is dropped. One task may read while another one writes (`split` of either library).
 ///
 /// Both ends must be streams. To other programs it is a connection with SENDs.
+///
+/// # Streams and rsockets
+/// This protocol is ours: it needs no memory that the peer may write to, works with async, and
+/// tells an end from a cut. Programs in C have rsockets (`rsocket(7)` of librdmacm, which
+/// `ferroce run` serves), whose protocol is another one: to talk to a program that uses them, use
+/// them.
 pub struct Stream {
     /// There until it is dropped.
     end: Option<End>,

@@ -125,6 +125,16 @@ pub(super) fn add(all: &mut Catalogue) {
 
 /// Programs that need no other process.
 fn without_server(all: &mut Catalogue) {
+    for (name, ip) in [
+        ("ipv4", Stage::ipv4 as fn(&Stage) -> &'static str),
+        ("ipv6", Stage::ipv6),
+    ] {
+        let name = format!("c.rsockets.{name}");
+        all.at(&name, Place::OneSpace, User::Ordinary, 60, move |stage| {
+            let words = [&*stage.built("rsockets"), ip(stage)];
+            stage.run(Side::A, &words).map(drop)
+        });
+    }
     all.everywhere("c.unsupported", 20, |stage| {
         stage.run(Side::A, &[&stage.built("unsupported")]).map(drop)
     });

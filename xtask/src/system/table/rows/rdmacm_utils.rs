@@ -1,11 +1,21 @@
-//! rdmacm-utils, without the programs of the rsocket library.
+//! rdmacm-utils.
 
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::super::run::start;
 use super::{Check, Row, Sides, pair};
+use crate::system::{Outcome, Side, Stage};
 
 /// The port of rping and udaddy.
 const RPING: u16 = 7174;
 /// The port of ucmatose, rdma_server, rdma_xserver and cmtime.
 const PORT: u16 = 7471;
+
+/// The port of rcopy.
+const RCOPY: u16 = 7427;
+/// Bytes that rcopy copies: more than its buffers, and no multiple of them.
+const COPIED: usize = 20_000_003;
 
 /// What ucmatose, udaddy and mckey end with.
 const ENDED: &str = "return status 0";
@@ -17,6 +27,8 @@ pub(super) fn all() -> Vec<Row> {
     all.extend(udaddy());
     all.extend(mckey());
     all.extend(endpoints());
+    all.extend(streams());
+    all.push(copy());
     for (server, client) in [
         ("", "-s SERVER"),
         ("-b SERVER", "-s SERVER -c 50"),
@@ -189,4 +201,91 @@ fn endpoints() -> Vec<Row> {
         ));
     }
     all
+}
+
+/// The programs of the rsocket library: its streams, and direct writes beside them.
+fn streams() -> Vec<Row> {
+    let mut all = Vec::new();
+    for (program, server, client) in [
+        ("rstream", "-C 10 -I 10 -S 5000 -T v", ""),
+        ("rstream", "-C 10 -I 10 -S 5000 -T a -T v", ""),
+        ("rstream", "-C 10 -I 10 -S 5000 -T b -T v", ""),
+        ("rstream", "-C 10 -I 10 -S 5000 -T n -T v", ""),
+        ("rstream", "-C 10 -I 10 -S 5000 -T a -T b -T v", ""),
+        ("rstream", "-C 10 -I 10 -S 5000 -T v", "-T r"),
+        ("rstream", "-C 10 -I 10 -S 5000 -T v", "-T r -f ip"),
+        ("rstream", "-C 2000 -I 1 -S 64 -k 1", ""),
+        ("rstream", "-C 10 -I 10 -S 5000 -i 0", ""),
+        ("rstream", "-C 20 -I 2 -S 1000000 -B 16384 -T v", ""),
+        ("rstream", "-C 20 -I 2 -S 1000000 -B 1000000 -T v", ""),
+        ("rstream", "-C 20 -I 2 -S 1000000 -T a -T v", ""),
+        ("rstream", "-C 10 -I 10 -S 5000 -b SERVER", ""),
+        ("rstream", "-C 10 -I 10 -S 5000 -p 9005", ""),
+        ("riostream", "-C 10 -I 10 -S 5000 -T v", ""),
+        ("riostream", "-C 10 -I 10 -S 5000 -T a -T v", ""),
+        ("riostream", "-C 10 -I 10 -S 5000 -T b -T v", ""),
+        ("riostream", "-C 10 -I 10 -S 5000 -T n -T v", ""),
+        ("riostream", "-C 10 -I 10 -S 5000 -i 0 -B 16384", ""),
+    ] {
+        let port = if server.contains("-p") { 9005 } else { PORT };
+        // The client takes the server's address, and binds to none.
+        let same = server.replace("-b SERVER", "");
+        let client = format!("-s SERVER {same} {client}");
+        let client = client.split_whitespace().collect::<Vec<_>>().join(" ");
+        all.push(pair(
+            (program, "RC"),
+            (server, &client),
+            Sides::Cm(port),
+            Check::Says("custom", "custom"),
+        ));
+    }
+    all.push(pair(
+        ("rstream", "RC"),
+        (
+            "-C 10 -I 10 -S 5000 -T v -b SERVER6",
+            "-s SERVER6 -C 10 -I 10 -S 5000 -T v",
+        ),
+        Sides::Cm(PORT),
+        Check::Says("custom", "custom"),
+    ));
+    all
+}
+
+/// A file, whose bytes are compared.
+fn copy() -> Row {
+    let check = Check::Says("", "");
+    pair(
+        ("rcopy", "RC"),
+        ("", "FILE SERVER:COPY"),
+        Sides::Own(copied),
+        check,
+    )
+}
+
+fn copied(stage: &Stage, row: &Row) -> Outcome {
+    // The rows within a host and between two run at the same time.
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let number = NEXT.fetch_add(1, Ordering::SeqCst);
+    let process = std::process::id();
+    let folder = std::env::temp_dir();
+    let path = |name: &str| folder.join(format!("ferroce-rcopy-{process}-{number}-{name}"));
+    let (from, to) = (path("from"), path("to"));
+    let bytes: Vec<u8> = (0..COPIED)
+        .map(|at| ((at * 31) >> 3).to_le_bytes()[0])
+        .collect();
+    fs::write(&from, &bytes).map_err(|e| e.to_string())?;
+    let mut server = start(stage, Side::A, row.program, &row.server)?;
+    server.listens_on_cm(RCOPY)?;
+    let words = format!("{} {}:{}", from.display(), stage.ipv4(), to.display());
+    let copying = start(stage, Side::B, row.program, &words).and_then(|mut c| c.succeed());
+    let copy = fs::read(&to).map_err(|e| e.to_string());
+    for file in [&from, &to] {
+        let _ = fs::remove_file(file);
+    }
+    copying?;
+    if copy? == bytes {
+        Ok(())
+    } else {
+        Err("the copy differs".into())
+    }
 }

@@ -1,0 +1,225 @@
+//! The C functions that carry data.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
+
+use super::buffers::{Buffers, vector};
+use super::calls::{answer, write_address};
+use super::errno::{Errno, Result};
+use super::socket::Socket;
+use super::table;
+
+/// Most elements of a vector (`IOV_MAX`).
+const MOST_ELEMENTS: usize = 1024;
+
+fn counted(buffers: &Buffers<'_>) -> isize {
+    isize::try_from(buffers.done()).unwrap_or(isize::MAX)
+}
+
+/// Sends all of the buffers; less if the call does not block, or the connection ends.
+fn send(socket: &Socket, mut from: Buffers<'_>, flags: c_int) -> Result<isize> {
+    let nonblocking = flags & libc::MSG_DONTWAIT != 0;
+    let sent = socket.on_connection(nonblocking, |connection, waiters| {
+        connection.try_send(&mut from, waiters)
+    });
+    match sent.and_then(|sent| sent) {
+        Err(error) if from.done() == 0 => Err(error),
+        _ => Ok(counted(&from)),
+    }
+}
+
+/// Receives what there is, or with `MSG_WAITALL` as much as there is room for.
+fn receive(socket: &Socket, mut to: Buffers<'_>, flags: c_int) -> Result<isize> {
+    let nonblocking = flags & libc::MSG_DONTWAIT != 0;
+    let peek = flags & libc::MSG_PEEK != 0;
+    let all = flags & libc::MSG_WAITALL != 0 && !nonblocking && !socket.is_nonblocking();
+    loop {
+        let before = to.done();
+        let received = socket.on_connection(nonblocking, |connection, waiters| {
+            connection.try_receive(&mut to, peek, waiters)
+        });
+        match received.and_then(|received| received) {
+            Err(error) if to.done() == 0 => return Err(error),
+            Ok(()) if all && to.left() > 0 && to.done() > before => {}
+            _ => return Ok(counted(&to)),
+        }
+    }
+}
+
+/// The buffers of a program's vector.
+///
+/// # Safety
+/// `list` has `count` elements, which name live memory.
+unsafe fn elements<'a>(list: *const iovec, count: usize) -> Result<Buffers<'a>> {
+    if count > MOST_ELEMENTS {
+        return Err(Errno(libc::EMSGSIZE));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { Buffers::new(list, count) })
+}
+
+/// The number of elements of a `struct msghdr`: its type is not the same in each C library.
+fn any_count<T>(count: T) -> usize
+where
+    usize: TryFrom<T>,
+{
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// The number of elements that a C program gives.
+fn element_count(count: c_int) -> Result<usize> {
+    let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
+    if count > MOST_ELEMENTS {
+        return Err(Errno(libc::EINVAL));
+    }
+    Ok(count)
+}
+
+/// `rsend` of `rsocket(7)`
+pub unsafe extern "C" fn rsend(
+    socket: c_int,
+    buf: *const c_void,
+    len: usize,
+    flags: c_int,
+) -> isize {
+    let iov = vector(buf, len);
+    // SAFETY: the caller's buffer.
+    let buffers = unsafe { Buffers::one(&iov) };
+    answer(table::get(socket).and_then(|socket| send(&socket, buffers, flags)))
+}
+
+/// `rsendto` of `rsocket(7)`
+pub unsafe extern "C" fn rsendto(
+    socket: c_int,
+    buf: *const c_void,
+    len: usize,
+    flags: c_int,
+    destination: *const sockaddr,
+    _addrlen: socklen_t,
+) -> isize {
+    if !destination.is_null() {
+        let refused = table::get(socket).and_then(|socket| match socket.connection() {
+            Some(_) => Err(Errno(libc::EISCONN)),
+            None => Err(Errno(libc::ENOTCONN)),
+        });
+        return answer(refused);
+    }
+    // SAFETY: the caller's buffer.
+    unsafe { rsend(socket, buf, len, flags) }
+}
+
+/// `rsendmsg` of `rsocket(7)`
+pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
+    answer(table::get(socket).and_then(|socket| {
+        // SAFETY: the caller's header and vector.
+        let (buffers, msg) = unsafe {
+            (
+                elements((*msg).msg_iov, any_count((*msg).msg_iovlen))?,
+                &*msg,
+            )
+        };
+        if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
+            return Err(Errno(libc::ENOTSUP));
+        }
+        send(&socket, buffers, flags)
+    }))
+}
+
+/// `rwrite` of `rsocket(7)`
+pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize) -> isize {
+    // SAFETY: the caller's buffer.
+    unsafe { rsend(socket, buf, count, 0) }
+}
+
+/// `rwritev` of `rsocket(7)`
+pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, count: c_int) -> isize {
+    answer(table::get(socket).and_then(|socket| {
+        // SAFETY: the caller's vector.
+        let buffers = unsafe { elements(iov, element_count(count)?) }?;
+        send(&socket, buffers, 0)
+    }))
+}
+
+/// `rrecv` of `rsocket(7)`
+pub unsafe extern "C" fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
+    let iov = vector(buf, len);
+    // SAFETY: the caller's buffer.
+    let buffers = unsafe { Buffers::one(&iov) };
+    answer(table::get(socket).and_then(|socket| receive(&socket, buffers, flags)))
+}
+
+/// `rrecvfrom` of `rsocket(7)`: as librdmacm does, the peer's address comes with data only.
+pub unsafe extern "C" fn rrecvfrom(
+    socket: c_int,
+    buf: *mut c_void,
+    len: usize,
+    flags: c_int,
+    source: *mut sockaddr,
+    addrlen: *mut socklen_t,
+) -> isize {
+    // SAFETY: the caller's buffer.
+    let received = unsafe { rrecv(socket, buf, len, flags) };
+    if received > 0
+        && let Some(socket) = table::find(socket)
+    {
+        // SAFETY: the caller's room.
+        unsafe { write_address(socket.peer_addr().ok(), socket.domain(), source, addrlen) };
+    }
+    received
+}
+
+/// `rrecvmsg` of `rsocket(7)`
+pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
+    answer(table::get(socket).and_then(|socket| {
+        // SAFETY: the caller's header and vector.
+        let buffers = unsafe { elements((*msg).msg_iov, any_count((*msg).msg_iovlen))? };
+        let received = receive(&socket, buffers, flags)?;
+        // SAFETY: the caller's header. No address and no control data come with a stream's bytes.
+        unsafe {
+            (*msg).msg_namelen = 0;
+            (*msg).msg_controllen = 0;
+            (*msg).msg_flags = 0;
+        }
+        Ok(received)
+    }))
+}
+
+/// `rread` of `rsocket(7)`
+pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the caller's buffer.
+    unsafe { rrecv(socket, buf, count, 0) }
+}
+
+/// `rreadv` of `rsocket(7)`
+pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, count: c_int) -> isize {
+    answer(table::get(socket).and_then(|socket| {
+        // SAFETY: the caller's vector.
+        let buffers = unsafe { elements(iov, element_count(count)?) }?;
+        receive(&socket, buffers, 0)
+    }))
+}
+
+/// `riowrite` of `rsocket(7)`
+pub unsafe extern "C" fn riowrite(
+    socket: c_int,
+    buf: *const c_void,
+    count: usize,
+    offset: off_t,
+    flags: c_int,
+) -> usize {
+    let iov = vector(buf, count);
+    // SAFETY: the caller's buffer.
+    let mut from = unsafe { Buffers::one(&iov) };
+    let nonblocking = flags & libc::MSG_DONTWAIT != 0;
+    let written = table::get(socket).and_then(|socket| {
+        let done = socket.on_connection(nonblocking, |connection, waiters| {
+            connection.try_write_at(&mut from, offset.cast_unsigned(), waiters)
+        });
+        match done.and_then(|done| done) {
+            Err(error) if from.done() == 0 => Err(error),
+            _ => Ok(counted(&from)),
+        }
+    });
+    answer(written).cast_unsigned()
+}

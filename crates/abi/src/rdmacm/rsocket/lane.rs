@@ -1,0 +1,340 @@
+//! The verbs of a connection: queue pair, completion queue, memory, and messages over them.
+//!
+//! On InfiniBand and RoCE a message is a WRITE with immediate. iWARP has none: there it is a WRITE,
+//! if there are data, and a SEND of the message's 4 bytes in the byte order of the host.
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::Arc;
+
+use ferroce_nic::Protocol;
+use ferroce_proto::rsocket::{ByteOrder, ConnectionData, IomapEntry, IomapSize, Message, Target};
+use libc::{c_int, c_void};
+
+use super::cm_id::CmId;
+use super::errno::{Errno, Result};
+use super::memory::Memory;
+use crate::rdmacm::id::Id;
+use crate::rdmacm::{rdma_create_qp, rdma_destroy_qp};
+use crate::types::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_QPT_RC, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
+    ibv_comp_channel, ibv_cq, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_sge, ibv_wc,
+};
+use crate::verbs::{
+    ibv_ack_cq_events, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel,
+    ibv_destroy_cq, ibv_get_cq_event, poll_cq, post_recv, req_notify_cq,
+};
+
+/// Receives beyond the credits that the peer gets: its control messages and updates use none. Twice
+/// what it can have unfinished.
+const SPARE_RECEIVES: u32 = 8;
+/// Bytes of a message on iWARP.
+const MESSAGE: usize = 4;
+/// Bit of a work request's number that says that it is a receive.
+const RECEIVE: u64 = 1 << 63;
+/// What goes inline in any case: targets and iomap entries.
+const LEAST_INLINE: u32 = 32;
+/// Completions that are taken at once.
+const BATCH: c_int = 32;
+
+/// Sizes that a socket asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LaneSizes {
+    /// Messages of the send queue.
+    pub(super) send_queue: u32,
+    /// Messages that the peer may send at once.
+    pub(super) credits: u16,
+    pub(super) inline: u32,
+    /// Bytes of the receive ring's two halves.
+    pub(super) half: u32,
+    pub(super) send_ring: u32,
+    pub(super) iomap: IomapSize,
+}
+
+/// What a completion says.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Completion {
+    /// The oldest message has gone out.
+    Sent,
+    /// A message came.
+    Received(Message),
+    /// Work failed with this `enum ibv_wc_status`.
+    Failed(u32),
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Lane {
+    id: Arc<CmId>,
+    channel: *mut ibv_comp_channel,
+    cq: *mut ibv_cq,
+    /// The receive ring; the 4-byte messages of iWARP; the list of targets; the iomap table.
+    pub(super) receive: Memory,
+    pub(super) send: Memory,
+    sizes: LaneSizes,
+    pub(super) is_iwarp: bool,
+}
+
+// SAFETY: verbs may be called on objects from any thread.
+unsafe impl Send for Lane {}
+// SAFETY: verbs lock what they use.
+unsafe impl Sync for Lane {}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // SAFETY: made in `new` and destroyed only here, the users before the used.
+        unsafe {
+            rdma_destroy_qp(self.id.as_ptr());
+            ibv_destroy_cq(self.cq);
+            ibv_destroy_comp_channel(self.channel);
+        }
+    }
+}
+
+impl Lane {
+    /// Makes all that a connection needs on an identifier that is bound to a device, and posts its
+    /// receives.
+    pub(super) fn new(id: &Arc<CmId>, sizes: LaneSizes) -> Result<Self> {
+        // SAFETY: live as long as `id`.
+        let bound = unsafe { Id::new(id.as_ptr()) }?;
+        let context = bound.bound_verbs()?;
+        let device = bound.nic().device();
+        let is_iwarp = device.is_some_and(|device| device.protocol() == Protocol::Iwarp);
+        let table = IomapEntry::LEN * usize::from(sizes.iomap.entries());
+        let len = sizes.list_at() + ConnectionData::TARGETS as usize * Target::LEN + table;
+        let access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+        // SAFETY: the identifier's protection domain is the device's, which lives for ever.
+        let (receive, send) = unsafe {
+            (
+                Memory::new(bound.pd(), len, access)?,
+                Memory::new(bound.pd(), sizes.send_ring as usize, IBV_ACCESS_LOCAL_WRITE)?,
+            )
+        };
+        // SAFETY: a live context.
+        let channel = unsafe { ibv_create_comp_channel(context) };
+        if channel.is_null() {
+            return Err(Errno::last());
+        }
+        let entries = sizes.send_queue + sizes.receives();
+        let entries = c_int::try_from(entries).map_err(|_| Errno(libc::EINVAL))?;
+        // SAFETY: a live context and channel.
+        let cq = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel, 0) };
+        if cq.is_null() {
+            let error = Errno::last();
+            // SAFETY: made above.
+            unsafe { ibv_destroy_comp_channel(channel) };
+            return Err(error);
+        }
+        let lane = Self {
+            id: Arc::clone(id),
+            channel,
+            cq,
+            receive,
+            send,
+            sizes,
+            is_iwarp,
+        };
+        lane.set_nonblocking()?;
+        lane.create_qp()?;
+        let receives: Vec<u32> = (0..sizes.receives()).collect();
+        lane.post_receives(&receives)?;
+        Ok(lane)
+    }
+
+    fn set_nonblocking(&self) -> Result<()> {
+        // SAFETY: takes no pointers.
+        let set =
+            unsafe { libc::syscall(libc::SYS_fcntl, self.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+        if set < 0 { Err(Errno::last()) } else { Ok(()) }
+    }
+
+    fn create_qp(&self) -> Result<()> {
+        let mut attr = ibv_qp_init_attr {
+            send_cq: self.cq,
+            recv_cq: self.cq,
+            qp_type: IBV_QPT_RC,
+            cap: ibv_qp_cap {
+                // On iWARP a message takes two.
+                max_send_wr: self.sizes.send_queue * if self.is_iwarp { 2 } else { 1 },
+                max_recv_wr: self.sizes.receives(),
+                max_send_sge: 2,
+                max_recv_sge: 1,
+                max_inline_data: self.sizes.inline.max(LEAST_INLINE),
+            },
+            ..ibv_qp_init_attr::zeroed()
+        };
+        // SAFETY: live objects. NULL is the identifier's own protection domain.
+        Errno::check(unsafe { rdma_create_qp(self.id.as_ptr(), ptr::null_mut(), &raw mut attr) })
+    }
+
+    /// What the peer is told of this side.
+    pub(super) fn connection_data(&self) -> ConnectionData {
+        let key = self.receive.remote_key();
+        ConnectionData {
+            order: ByteOrder::NATIVE,
+            has_iomaps: true,
+            credits: self.sizes.credits,
+            iomap_size: self.sizes.iomap,
+            list: Target {
+                address: self.receive.address(self.sizes.list_at()),
+                key,
+                length: ConnectionData::TARGETS,
+            },
+            buffer: Target {
+                address: self.receive.address(0),
+                key,
+                length: self.sizes.half,
+            },
+        }
+    }
+
+    pub(super) fn sizes(&self) -> &LaneSizes {
+        &self.sizes
+    }
+
+    pub(super) fn id(&self) -> &Arc<CmId> {
+        &self.id
+    }
+
+    pub(super) fn is_iwarp(&self) -> bool {
+        self.is_iwarp
+    }
+
+    /// Readable while the armed completion queue has news.
+    pub(super) fn fd(&self) -> RawFd {
+        // SAFETY: live as long as `self`.
+        unsafe { (*self.channel).fd }
+    }
+
+    /// Has the next completion make the descriptor readable.
+    pub(super) fn arm(&self) {
+        // SAFETY: live as long as `self`.
+        unsafe { req_notify_cq(self.cq, 0) };
+    }
+
+    /// Takes the completion queue's events. Returns whether there was any.
+    pub(super) fn take_events(&self) -> bool {
+        let mut taken = 0;
+        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut::<c_void>());
+        // SAFETY: live as long as `self`; the channel does not block, and has one queue.
+        while unsafe { ibv_get_cq_event(self.channel, &raw mut cq, &raw mut context) } == 0 {
+            taken += 1;
+        }
+        if taken > 0 {
+            // SAFETY: live, and so many events were taken.
+            unsafe { ibv_ack_cq_events(self.cq, taken) };
+        }
+        taken > 0
+    }
+
+    /// Takes what has completed, and posts receives again. Returns how many there were.
+    pub(super) fn poll(&self, mut each: impl FnMut(Completion)) -> Result<usize> {
+        let mut total = 0;
+        loop {
+            let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH as usize];
+            // SAFETY: a live queue and room for so many.
+            let polled = unsafe { poll_cq(self.cq, BATCH, wcs.as_mut_ptr().cast()) };
+            let Ok(polled) = usize::try_from(polled) else {
+                return Err(Errno(libc::EIO));
+            };
+            let mut taken = [0; BATCH as usize];
+            let mut received = 0;
+            for wc in &wcs[..polled] {
+                // SAFETY: the call has filled so many.
+                let wc = unsafe { wc.assume_init_ref() };
+                if wc.status == IBV_WC_SUCCESS && wc.wr_id & RECEIVE != 0 {
+                    taken[received] = slot_of(wc);
+                    received += 1;
+                }
+                each(self.completion(wc));
+            }
+            self.post_receives(&taken[..received])?;
+            total += polled;
+            if polled < BATCH as usize {
+                return Ok(total);
+            }
+        }
+    }
+
+    fn completion(&self, wc: &ibv_wc) -> Completion {
+        if wc.status != IBV_WC_SUCCESS {
+            return Completion::Failed(wc.status);
+        }
+        if wc.wr_id & RECEIVE == 0 {
+            return Completion::Sent;
+        }
+        let word = if wc.wc_flags & IBV_WC_WITH_IMM != 0 {
+            u32::from_be(wc.imm_data)
+        } else {
+            let mut bytes = [0; MESSAGE];
+            let at = self.sizes.messages_at() + MESSAGE * slot_of(wc) as usize;
+            // SAFETY: the buffer is as long as a message.
+            unsafe { self.receive.get(at, bytes.as_mut_ptr(), MESSAGE) };
+            u32::from_ne_bytes(bytes)
+        };
+        Completion::Received(Message::decode(word))
+    }
+
+    /// Posts the receives of these numbers.
+    fn post_receives(&self, slots: &[u32]) -> Result<()> {
+        for &slot in slots {
+            let at = self.sizes.messages_at() + MESSAGE * slot as usize;
+            let mut sge = ibv_sge {
+                addr: self.receive.address(at),
+                length: size_of::<u32>().try_into().unwrap_or(0),
+                lkey: self.receive.local_key(),
+            };
+            let mut wr = ibv_recv_wr {
+                wr_id: RECEIVE | u64::from(slot),
+                next: ptr::null_mut(),
+                sg_list: if self.is_iwarp {
+                    &raw mut sge
+                } else {
+                    ptr::null_mut()
+                },
+                num_sge: self.is_iwarp.into(),
+            };
+            let mut bad = ptr::null_mut();
+            // SAFETY: a live queue pair; the request and its list live through the call.
+            let failed = unsafe { post_recv(self.qp(), &raw mut wr, &raw mut bad) };
+            if failed != 0 {
+                return Err(Errno(failed));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn qp(&self) -> *mut crate::types::ibv_qp {
+        // SAFETY: the identifier is live, and has its queue pair as long as `self`.
+        unsafe { (*self.id.as_ptr()).qp }
+    }
+}
+
+impl LaneSizes {
+    /// Receives that are posted.
+    fn receives(&self) -> u32 {
+        u32::from(self.credits) + SPARE_RECEIVES
+    }
+
+    /// Where the messages of iWARP are.
+    fn messages_at(&self) -> usize {
+        2 * self.half as usize
+    }
+
+    /// Where the list of targets is.
+    pub(super) fn list_at(&self) -> usize {
+        (self.messages_at() + MESSAGE * self.receives() as usize).next_multiple_of(Target::LEN)
+    }
+
+    /// Where an entry of the iomap table is.
+    pub(super) fn iomap_at(&self, index: usize) -> usize {
+        let table = self.list_at() + ConnectionData::TARGETS as usize * Target::LEN;
+        table + IomapEntry::LEN * index
+    }
+}
+
+/// The number that the receive of a completion was posted with.
+fn slot_of(wc: &ibv_wc) -> u32 {
+    u32::try_from(wc.wr_id & u64::from(u32::MAX)).unwrap_or(0)
+}

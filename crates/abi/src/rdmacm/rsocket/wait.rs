@@ -1,0 +1,234 @@
+//! Sleeping until something happens on rsockets and other descriptors.
+//!
+//! Each thread that sleeps has an eventfd of its own, and is in the list of each rsocket that it
+//! waits for. A thread that has taken something off a completion queue wakes the others of the
+//! list.
+//!
+//! Invariant: a thread that is about to sleep has armed the completion queue and looked once more,
+//! and what happens after that makes its eventfd or the channel's descriptor readable.
+//! Enforced by: a thread that takes a channel's events, completions or a change of state wakes the
+//! other threads of the list, under the lock under which they look.
+//! If broken: a call sleeps although it could return.
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ferroce_os::eventfd::EventFd;
+use ferroce_os::fork;
+use ferroce_os::thread::uncancellable;
+use libc::{nfds_t, pollfd, timespec};
+
+use super::errno::{Errno, Result};
+use super::settings;
+use crate::rdmacm::lock;
+
+/// What wakes a thread.
+#[derive(Debug)]
+pub(super) struct Waker {
+    event: EventFd,
+    generation: usize,
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<Waker>>> = const { RefCell::new(None) };
+}
+
+impl Waker {
+    /// The calling thread's.
+    fn current() -> Result<Arc<Self>> {
+        CURRENT.with_borrow_mut(|current| {
+            if let Some(waker) = current
+                && fork::is_current(waker.generation)
+            {
+                return Ok(Arc::clone(waker));
+            }
+            let waker = Arc::new(Self {
+                event: EventFd::counter()?,
+                generation: fork::generation(),
+            });
+            *current = Some(Arc::clone(&waker));
+            Ok(waker)
+        })
+    }
+
+    fn wake(&self) {
+        // It cannot fail: the count is far from its limit.
+        let _ = self.event.add(1);
+    }
+}
+
+/// The threads that sleep for an rsocket.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    count: AtomicUsize,
+    list: Mutex<Vec<Arc<Waker>>>,
+}
+
+impl Waiters {
+    fn add(&self, waker: &Arc<Waker>) {
+        let mut list = lock(&self.list);
+        list.push(Arc::clone(waker));
+        self.count.store(list.len(), Ordering::SeqCst);
+    }
+
+    fn remove(&self, waker: &Arc<Waker>) {
+        let mut list = lock(&self.list);
+        if let Some(at) = list.iter().position(|other| Arc::ptr_eq(other, waker)) {
+            list.swap_remove(at);
+        }
+        self.count.store(list.len(), Ordering::SeqCst);
+    }
+
+    /// Wakes all threads but the calling one.
+    pub(super) fn wake_others(&self) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let me = CURRENT.with_borrow(|current| current.as_ref().map(Arc::as_ptr));
+        for waker in lock(&self.list).iter() {
+            if Some(Arc::as_ptr(waker)) != me {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Wakes all threads.
+    pub(super) fn wake_all(&self) {
+        if self.count.load(Ordering::SeqCst) > 0 {
+            lock(&self.list).iter().for_each(|waker| waker.wake());
+        }
+    }
+}
+
+/// What a thread can sleep for.
+pub(super) trait Awaited {
+    /// Its threads.
+    fn waiters(&self) -> &Waiters;
+    /// Has what comes next make [`fds`](Self::fds) readable.
+    fn arm(&self);
+    /// Adds the descriptors to sleep on.
+    fn fds(&self, add: &mut dyn FnMut(RawFd));
+    /// Takes the events of its descriptors, and wakes the other threads if there were any.
+    fn take_events(&self);
+}
+
+/// A thread in the lists of what it waits for.
+struct Enlisted<'a> {
+    waker: Arc<Waker>,
+    awaited: &'a [&'a dyn Awaited],
+}
+
+impl<'a> Enlisted<'a> {
+    fn new(awaited: &'a [&'a dyn Awaited]) -> Result<Self> {
+        let waker = Waker::current()?;
+        for one in awaited {
+            one.waiters().add(&waker);
+        }
+        Ok(Self { waker, awaited })
+    }
+
+    /// Sleeps until something happens, at most until `deadline`.
+    fn sleep(&self, others: &[pollfd], deadline: Option<Instant>) -> Result<()> {
+        let mut fds = vec![readable(self.waker.event.as_raw_fd())];
+        for one in self.awaited {
+            one.fds(&mut |fd| fds.push(readable(fd)));
+        }
+        fds.extend_from_slice(others);
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        poll(&mut fds, left)?;
+        if fds[0].revents != 0 {
+            self.waker.event.try_take()?;
+        }
+        self.awaited.iter().for_each(|one| one.take_events());
+        Ok(())
+    }
+}
+
+impl Drop for Enlisted<'_> {
+    fn drop(&mut self) {
+        for one in self.awaited {
+            one.waiters().remove(&self.waker);
+        }
+    }
+}
+
+fn readable(fd: RawFd) -> pollfd {
+    pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
+/// `ppoll(2)`, as a bare system call: a preloaded library may have put itself before the function.
+///
+/// # Errors
+/// EINTR, EINVAL, ENOMEM.
+pub(super) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usize> {
+    let timeout = timeout.map(|timeout| timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    });
+    let place = timeout.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let count = nfds_t::try_from(fds.len()).unwrap_or(nfds_t::MAX);
+    // SAFETY: the array is live and so long; the time is NULL or live; no signal mask is given.
+    let ready = unsafe {
+        libc::syscall(
+            libc::SYS_ppoll,
+            fds.as_mut_ptr(),
+            count,
+            place,
+            ptr::null::<libc::sigset_t>(),
+            size_of::<u64>(),
+        )
+    };
+    usize::try_from(ready).map_err(|_| Errno::last())
+}
+
+/// Tries until `attempt` gives something: busily for a moment, then asleep between attempts. `None`
+/// at the deadline. `others` are descriptors that wake it too.
+///
+/// # Errors
+/// EINTR after a signal.
+pub(super) fn until<T>(
+    awaited: &[&dyn Awaited],
+    others: &[pollfd],
+    deadline: Option<Instant>,
+    mut attempt: impl FnMut() -> Option<T>,
+) -> Result<Option<T>> {
+    if let Some(done) = attempt() {
+        return Ok(Some(done));
+    }
+    let start = Instant::now();
+    let is_past = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= Instant::now());
+    while !is_past(deadline) && start.elapsed() < settings::polling_time() {
+        if let Some(done) = attempt() {
+            return Ok(Some(done));
+        }
+        std::hint::spin_loop();
+    }
+    if is_past(deadline) {
+        return Ok(None);
+    }
+    // A thread that is cancelled must not leave the lists with itself in them.
+    uncancellable(|| {
+        let enlisted = Enlisted::new(awaited)?;
+        loop {
+            if let Some(done) = attempt() {
+                return Ok(Some(done));
+            }
+            if is_past(deadline) {
+                return Ok(None);
+            }
+            awaited.iter().for_each(|one| one.arm());
+            if let Some(done) = attempt() {
+                return Ok(Some(done));
+            }
+            enlisted.sleep(others, deadline)?;
+        }
+    })
+}

@@ -1,0 +1,479 @@
+/*
+ * Stream rsockets do what the socket call does: each case is run on the kernel's TCP first, and then on rsockets.
+ *
+ * usage: rsockets ADDRESS
+ */
+#include "common.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+
+#include <rdma/rsocket.h>
+
+enum {
+	/* A call that is to return at once has this long on a busy machine; librdmacm's polled listener takes 5 s. */
+	SOON_MS = 4000,
+	BULK = 4 << 20,
+	PIECE = 70001
+};
+
+/* The calls of one kind of socket. */
+struct calls {
+	const char *name;
+	int (*socket)(int, int, int), (*bind)(int, const struct sockaddr *, socklen_t), (*listen)(int, int),
+		(*accept)(int, struct sockaddr *, socklen_t *), (*connect)(int, const struct sockaddr *, socklen_t), (*shutdown)(int, int),
+		(*close)(int), (*poll)(struct pollfd *, nfds_t, int), (*fcntl)(int, int, ...),
+		(*getsockname)(int, struct sockaddr *, socklen_t *), (*getpeername)(int, struct sockaddr *, socklen_t *),
+		(*getsockopt)(int, int, int, void *, socklen_t *), (*setsockopt)(int, int, int, const void *, socklen_t),
+		(*select)(int, fd_set *, fd_set *, fd_set *, struct timeval *);
+	ssize_t (*send)(int, const void *, size_t, int), (*recv)(int, void *, size_t, int), (*readv)(int, const struct iovec *, int),
+		(*writev)(int, const struct iovec *, int), (*sendmsg)(int, const struct msghdr *, int), (*recvmsg)(int, struct msghdr *, int);
+};
+
+static const struct calls kinds[] = {
+	{ "tcp",     socket,	  bind,	       listen,	    accept, connect,  shutdown, close,	 poll,	 fcntl,
+	  getsockname,	getpeername,  getsockopt,  setsockopt,	select,	 send,	recv,  readv,  writev,	sendmsg,  recvmsg },
+	{ "rsocket", rsocket,	  rbind,	rlisten,    raccept, rconnect, rshutdown, rclose, rpoll, rfcntl,
+	  rgetsockname, rgetpeername, rgetsockopt, rsetsockopt, rselect, rsend, rrecv, rreadv, rwritev, rsendmsg, rrecvmsg },
+};
+
+static const struct calls *k;
+static const char *host;
+
+/* A listener on a free port, and its address. */
+static int listening(struct sockaddr_storage *at, socklen_t *length)
+{
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_PASSIVE, .ai_socktype = SOCK_STREAM }, *info;
+	int fd;
+
+	EXPECT(getaddrinfo(host, NULL, &hints, &info) == 0);
+	EXPECT((fd = k->socket(info->ai_family, SOCK_STREAM, 0)) >= 0);
+	MUST(k->bind(fd, info->ai_addr, info->ai_addrlen));
+	MUST(k->listen(fd, 5));
+	*length = sizeof *at;
+	MUST(k->getsockname(fd, (struct sockaddr *)at, length));
+	EXPECT(*length == info->ai_addrlen && at->ss_family == info->ai_family);
+	freeaddrinfo(info);
+	return fd;
+}
+
+/* The two ends of a connection. */
+static void connected(int ends[2])
+{
+	struct sockaddr_storage at, peer, own;
+	socklen_t length, peer_length = sizeof peer, own_length = sizeof own;
+	int listener = listening(&at, &length);
+
+	EXPECT((ends[0] = k->socket(at.ss_family, SOCK_STREAM, 0)) >= 0);
+	MUST(k->connect(ends[0], (struct sockaddr *)&at, length));
+	EXPECT((ends[1] = k->accept(listener, (struct sockaddr *)&peer, &peer_length)) >= 0);
+	MUST(k->getsockname(ends[0], (struct sockaddr *)&own, &own_length));
+	EXPECT(own_length == peer_length && memcmp(&own, &peer, own_length) == 0);
+	peer_length = sizeof peer;
+	MUST(k->getpeername(ends[0], (struct sockaddr *)&peer, &peer_length));
+	EXPECT(memcmp(&peer, &at, length) == 0);
+	MUST(k->close(listener));
+}
+
+static void parted(int ends[2])
+{
+	MUST(k->close(ends[0]));
+	MUST(k->close(ends[1]));
+}
+
+static short polled(int fd, short events, int timeout)
+{
+	struct pollfd one = { fd, events, 0 };
+
+	EXPECT(k->poll(&one, 1, timeout) >= 0);
+	return one.revents;
+}
+
+static long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* A descriptor that is none, or was never connected. */
+static void misuse(void)
+{
+	char byte;
+	int fd, pipes[2];
+
+	MUST(pipe(pipes));
+	if (k->socket == rsocket) {
+		REFUSED(k->close(pipes[0]) == -1, EBADF);
+		REFUSED(k->send(pipes[0], "x", 1, 0) == -1, EBADF);
+		REFUSED(k->recv(7777, &byte, 1, 0) == -1, EBADF);
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+	EXPECT((fd = k->socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) >= 0);
+	EXPECT(k->fcntl(fd, F_GETFL) & O_NONBLOCK);
+	EXPECT(k->fcntl(fd, F_GETFD) & FD_CLOEXEC);
+	REFUSED(k->recv(fd, &byte, 1, 0) == -1, ENOTCONN);
+	REFUSED(k->accept(fd, NULL, NULL) == -1, EINVAL);
+	REFUSED(k->shutdown(fd, SHUT_WR), ENOTCONN);
+	MUST(k->close(fd));
+	REFUSED(k->close(fd), EBADF);
+}
+
+static void *connects_later(void *at)
+{
+	int fd = k->socket(((struct sockaddr_storage *)at)->ss_family, SOCK_STREAM, 0);
+
+	/* The other thread sleeps by then, as a rule; the case holds if not. */
+	usleep(100000);
+	MUST(k->connect(fd, at, sizeof(struct sockaddr_in6)));
+	EXPECT(k->send(fd, "x", 1, 0) == 1);
+	return (void *)(intptr_t)fd;
+}
+
+/* A thread that polls a listener hears of a connection at once. */
+static void polled_listener(void)
+{
+	struct sockaddr_storage at;
+	socklen_t length;
+	pthread_t thread;
+	void *client;
+	char byte;
+	int listener = listening(&at, &length), fd;
+	long start = now_ms();
+
+	EXPECT(polled(listener, POLLIN, 0) == 0);
+	MUST(pthread_create(&thread, NULL, connects_later, &at));
+	EXPECT(polled(listener, POLLIN, 60000) == POLLIN);
+	EXPECT(now_ms() - start < SOON_MS);
+	EXPECT((fd = k->accept(listener, NULL, NULL)) >= 0);
+	EXPECT(k->recv(fd, &byte, 1, 0) == 1 && byte == 'x');
+	MUST(pthread_join(thread, &client));
+	MUST(k->fcntl(listener, F_SETFL, O_NONBLOCK));
+	REFUSED(k->accept(listener, NULL, NULL) == -1, EAGAIN);
+	MUST(k->close((int)(intptr_t)client));
+	MUST(k->close(fd));
+	MUST(k->close(listener));
+}
+
+static int socket_error(int fd)
+{
+	int error = -1;
+	socklen_t length = sizeof error;
+
+	MUST(k->getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length));
+	return error;
+}
+
+/* Connecting without blocking: to a listener, and where there is none. */
+static void nonblocking_connect(void)
+{
+	struct sockaddr_storage at;
+	socklen_t length;
+	int listener = listening(&at, &length), fd;
+
+	EXPECT((fd = k->socket(at.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0)) >= 0);
+	if (k->connect(fd, (struct sockaddr *)&at, length) != 0) {
+		EXPECT(errno == EINPROGRESS);
+		EXPECT(polled(fd, POLLOUT, 60000) == POLLOUT);
+	}
+	EXPECT(socket_error(fd) == 0);
+	MUST(k->close(fd));
+	MUST(k->close(listener));
+	EXPECT((fd = k->socket(at.ss_family, SOCK_STREAM, 0)) >= 0);
+	REFUSED(k->connect(fd, (struct sockaddr *)&at, length), ECONNREFUSED);
+	MUST(k->close(fd));
+	EXPECT((fd = k->socket(at.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0)) >= 0);
+	if (k->connect(fd, (struct sockaddr *)&at, length) != 0 && errno == EINPROGRESS) {
+		EXPECT(polled(fd, POLLOUT, 60000) & POLLERR);
+		EXPECT(socket_error(fd) == ECONNREFUSED);
+	}
+	MUST(k->close(fd));
+}
+
+/* Vectors and flags. */
+static void vectors(void)
+{
+	char a[3], b[5], c[8] = "";
+	struct iovec out[] = { { "ab", 2 }, { "", 0 }, { "cdef", 4 }, { "gh", 2 } };
+	struct iovec in[] = { { a, sizeof a }, { b, sizeof b } };
+	struct msghdr msg = { .msg_iov = out, .msg_iovlen = 4 };
+	int ends[2];
+
+	connected(ends);
+	REFUSED(k->recv(ends[1], c, sizeof c, MSG_DONTWAIT) == -1, EAGAIN);
+	EXPECT(k->writev(ends[0], out, 4) == 8);
+	EXPECT(k->recv(ends[1], c, 8, MSG_PEEK | MSG_WAITALL) == 8 && memcmp(c, "abcdefgh", 8) == 0);
+	EXPECT(k->recv(ends[1], c, 2, MSG_PEEK) == 2);
+	EXPECT(k->readv(ends[1], in, 2) == 8 && memcmp(a, "abc", 3) == 0 && memcmp(b, "defgh", 5) == 0);
+	EXPECT(k->sendmsg(ends[0], &msg, 0) == 8);
+	msg = (struct msghdr){ .msg_iov = in, .msg_iovlen = 2 };
+	EXPECT(k->recvmsg(ends[1], &msg, MSG_WAITALL) == 8 && memcmp(b, "defgh", 5) == 0);
+	EXPECT(polled(ends[1], POLLIN | POLLOUT, 0) == POLLOUT);
+	parted(ends);
+}
+
+/* Each direction ends for itself. */
+static void halves(void)
+{
+	char bytes[8];
+	int ends[2];
+
+	connected(ends);
+	EXPECT(k->send(ends[0], "last", 4, 0) == 4);
+	MUST(k->shutdown(ends[0], SHUT_WR));
+	REFUSED(k->send(ends[0], "x", 1, MSG_NOSIGNAL) == -1, EPIPE);
+	EXPECT(k->recv(ends[1], bytes, 4, MSG_WAITALL) == 4 && memcmp(bytes, "last", 4) == 0);
+	EXPECT(polled(ends[1], POLLIN, 60000) == POLLIN);
+	EXPECT(k->recv(ends[1], bytes, 8, 0) == 0);
+	EXPECT(k->send(ends[1], "still", 5, 0) == 5);
+	EXPECT(k->recv(ends[0], bytes, 5, MSG_WAITALL) == 5 && memcmp(bytes, "still", 5) == 0);
+	MUST(k->close(ends[1]));
+	EXPECT(k->recv(ends[0], bytes, 8, 0) == 0);
+	EXPECT(polled(ends[0], POLLIN | POLLOUT, 60000) & POLLHUP);
+	MUST(k->close(ends[0]));
+}
+
+/* Bytes that were sent before the end arrive; then writing fails. */
+static void closed_peer(void)
+{
+	static char bytes[BULK];
+	int ends[2], tries = 0;
+	ssize_t sent;
+
+	connected(ends);
+	pattern_fill(bytes, PIECE, 3, 0);
+	EXPECT(k->send(ends[0], bytes, PIECE, 0) == PIECE);
+	MUST(k->close(ends[0]));
+	memset(bytes, 0, PIECE);
+	/* Until the last byte is read there is something to read, and nothing wrong. */
+	EXPECT(polled(ends[1], POLLIN, 60000) == POLLIN);
+	EXPECT(k->recv(ends[1], bytes, PIECE, MSG_WAITALL) == PIECE);
+	pattern_check(bytes, PIECE, 3, 0);
+	EXPECT(k->recv(ends[1], bytes, 1, 0) == 0);
+	do
+		sent = k->send(ends[1], bytes, 1000, MSG_NOSIGNAL);
+	while (sent > 0 && tries++ < 1000 && usleep(1000) == 0);
+	EXPECT(sent == -1 && (errno == EPIPE || errno == ECONNRESET));
+	MUST(k->close(ends[1]));
+}
+
+/* A full connection is not writable until the peer reads. */
+static void full(void)
+{
+	static char bytes[BULK];
+	size_t sent = 0, got = 0;
+	ssize_t n;
+	int ends[2];
+
+	connected(ends);
+	MUST(k->fcntl(ends[0], F_SETFL, O_NONBLOCK));
+	pattern_fill(bytes, sizeof bytes, 5, 0);
+	while ((n = k->send(ends[0], bytes + sent % PIECE, PIECE - sent % PIECE, 0)) > 0)
+		sent += n;
+	EXPECT(errno == EAGAIN && sent > 0);
+	EXPECT(!(polled(ends[0], POLLOUT, 0) & POLLOUT));
+	while (got < sent) {
+		EXPECT((n = k->recv(ends[1], bytes, PIECE - got % PIECE, 0)) > 0);
+		pattern_check(bytes, n, 5, got % PIECE);
+		got += n;
+	}
+	EXPECT(polled(ends[0], POLLOUT, 60000) == POLLOUT);
+	parted(ends);
+}
+
+static void *sends(void *fd)
+{
+	static const size_t pieces[] = { 1, 64, 65, 2048, 100000, 3, 65536, 500000 };
+	char *bytes = malloc(BULK);
+	size_t at = 0;
+
+	pattern_fill(bytes, BULK, 7, 0);
+	for (int i = 0; at < BULK; i++) {
+		size_t n = pieces[i % 8] < BULK - at ? pieces[i % 8] : BULK - at;
+
+		EXPECT(k->send((int)(intptr_t)fd, bytes + at, n, 0) == (ssize_t)n);
+		at += n;
+	}
+	free(bytes);
+	return NULL;
+}
+
+static void *receives(void *fd)
+{
+	char *bytes = malloc(PIECE);
+	ssize_t n;
+
+	for (size_t at = 0; at < BULK; at += n) {
+		EXPECT((n = k->recv((int)(intptr_t)fd, bytes, PIECE, 0)) > 0);
+		pattern_check(bytes, n, 7, at);
+	}
+	free(bytes);
+	return NULL;
+}
+
+/* Both directions at once, with a thread for each end of each. */
+static void both_ways(void)
+{
+	pthread_t threads[4];
+	int ends[2];
+
+	connected(ends);
+	for (int i = 0; i < 4; i++)
+		MUST(pthread_create(&threads[i], NULL, i < 2 ? sends : receives, (void *)(intptr_t)ends[i % 2]));
+	for (int i = 0; i < 4; i++)
+		MUST(pthread_join(threads[i], NULL));
+	parted(ends);
+}
+
+/* Sockets and other descriptors in one call. */
+static void mixed(void)
+{
+	struct timeval soon = { 60, 0 };
+	int ends[2], pipes[2];
+	fd_set readable;
+	char byte;
+
+	connected(ends);
+	MUST(pipe(pipes));
+	struct pollfd fds[] = { { ends[1], POLLIN, 0 }, { pipes[0], POLLIN, 0 }, { -1, POLLIN, 0 } };
+	EXPECT(k->poll(fds, 3, 20) == 0);
+	EXPECT(write(pipes[1], "p", 1) == 1);
+	EXPECT(k->poll(fds, 3, 60000) == 1 && fds[1].revents == POLLIN && fds[0].revents == 0);
+	EXPECT(k->send(ends[0], "s", 1, 0) == 1);
+	EXPECT(read(pipes[0], &byte, 1) == 1);
+	EXPECT(k->poll(fds, 3, 60000) == 1 && fds[0].revents == POLLIN && fds[1].revents == 0);
+	FD_ZERO(&readable);
+	FD_SET(ends[1], &readable);
+	FD_SET(pipes[0], &readable);
+	EXPECT(k->select((ends[1] > pipes[0] ? ends[1] : pipes[0]) + 1, &readable, NULL, NULL, &soon) == 1);
+	EXPECT(FD_ISSET(ends[1], &readable) && !FD_ISSET(pipes[0], &readable));
+	parted(ends);
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+/* Of librdmacm 65, whose header Debian does not have: looked up, since a program built here cannot name them. */
+static void repolled(void)
+{
+	int (*create)(int) = dlsym(RTLD_DEFAULT, "repoll_create");
+	int (*ctl)(int, int, int, struct epoll_event *) = dlsym(RTLD_DEFAULT, "repoll_ctl");
+	int (*wait)(int, struct epoll_event *, int, int) = dlsym(RTLD_DEFAULT, "repoll_wait");
+	struct epoll_event one = { .events = EPOLLIN, .data.u64 = 1 }, two = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = 2 }, got[4];
+	int ends[2], pipes[2], ep;
+
+	EXPECT(create && ctl && wait && (ep = create(EPOLL_CLOEXEC)) >= 0);
+	connected(ends);
+	MUST(pipe(pipes));
+	MUST(ctl(ep, EPOLL_CTL_ADD, ends[1], &one));
+	MUST(ctl(ep, EPOLL_CTL_ADD, pipes[0], &two));
+	REFUSED(ctl(ep, EPOLL_CTL_ADD, ends[1], &one), EEXIST);
+	EXPECT(wait(ep, got, 4, 20) == 0);
+	EXPECT(k->send(ends[0], "s", 1, 0) == 1);
+	EXPECT(wait(ep, got, 4, 60000) == 1 && got[0].events == EPOLLIN && got[0].data.u64 == 1);
+	EXPECT(write(pipes[1], "p", 1) == 1);
+	EXPECT(wait(ep, got, 4, 60000) == 2);
+	EXPECT(wait(ep, got, 4, 0) == 1 && got[0].data.u64 == 1);
+	MUST(ctl(ep, EPOLL_CTL_MOD, pipes[0], &two));
+	MUST(k->close(ends[1]));
+	EXPECT(wait(ep, got, 4, 60000) == 1 && got[0].data.u64 == 2);
+	REFUSED(ctl(ep, EPOLL_CTL_DEL, ends[1], NULL), ENOENT);
+	MUST(k->close(ep));
+	MUST(k->close(ends[0]));
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
+/* Options that mean something to both. */
+static void options(void)
+{
+	int ends[2], on = 1, value = 0;
+	socklen_t length = sizeof value;
+
+	connected(ends);
+	MUST(k->setsockopt(ends[0], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
+	MUST(k->getsockopt(ends[0], IPPROTO_TCP, TCP_NODELAY, &value, &length));
+	EXPECT(value == 1 && length == sizeof value);
+	MUST(k->getsockopt(ends[0], SOL_SOCKET, SO_TYPE, &value, &length));
+	EXPECT(value == SOCK_STREAM);
+	MUST(k->setsockopt(ends[0], SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on));
+	MUST(k->setsockopt(ends[0], IPPROTO_TCP, TCP_KEEPIDLE, &on, sizeof on));
+	REFUSED(k->getsockopt(ends[0], SOL_SOCKET, 9999, &value, &length), ENOPROTOOPT);
+	parted(ends);
+}
+
+/* What only rsockets have: memory that the peer writes to. */
+static void iomaps(void)
+{
+	static char target[10000], source[10000];
+	struct sockaddr_storage at;
+	socklen_t length;
+	int listener = listening(&at, &length), ends[2], entries = 4;
+	char byte;
+
+	EXPECT((ends[0] = rsocket(at.ss_family, SOCK_STREAM, 0)) >= 0);
+	MUST(rsetsockopt(ends[0], SOL_RDMA, RDMA_IOMAPSIZE, &entries, sizeof entries));
+	MUST(rconnect(ends[0], (struct sockaddr *)&at, length));
+	EXPECT((ends[1] = raccept(listener, NULL, NULL)) >= 0);
+	/* The client has a table, so the server may map. */
+	REFUSED(riomap(ends[0], source, sizeof source, PROT_WRITE, 0, 0) == -1, ENOMEM);
+	EXPECT(riomap(ends[1], target, sizeof target, PROT_WRITE, 0, 500) == 500);
+	EXPECT(rsend(ends[1], "m", 1, 0) == 1);
+	EXPECT(rrecv(ends[0], &byte, 1, 0) == 1);
+	pattern_fill(source, sizeof source, 9, 0);
+	EXPECT(riowrite(ends[0], source, sizeof source, 499, 0) == 0);
+	EXPECT(riowrite(ends[0], source, sizeof source, 500, 0) == sizeof source);
+	EXPECT(rsend(ends[0], "w", 1, 0) == 1);
+	EXPECT(rrecv(ends[1], &byte, 1, 0) == 1);
+	pattern_check(target, sizeof target, 9, 0);
+	REFUSED(riounmap(ends[1], target, 1), EINVAL);
+	MUST(riounmap(ends[1], target, sizeof target));
+	MUST(rclose(ends[0]));
+	MUST(rclose(ends[1]));
+	MUST(rclose(listener));
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} cases[] = {
+		{ "misuse", misuse },
+		{ "polled_listener", polled_listener },
+		{ "nonblocking_connect", nonblocking_connect },
+		{ "vectors", vectors },
+		{ "halves", halves },
+		{ "closed_peer", closed_peer },
+		{ "full", full },
+		{ "both_ways", both_ways },
+		{ "mixed", mixed },
+		{ "options", options },
+	};
+
+	if (argc != 2) {
+		fprintf(stderr, "usage: rsockets ADDRESS\n");
+		return 2;
+	}
+	host = argv[1];
+	deadline(50);
+	signal(SIGPIPE, SIG_IGN);
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+		for (k = kinds; k < kinds + 2; k++) {
+			fprintf(stderr, "%s %s\n", cases[i].name, k->name);
+			cases[i].run();
+		}
+	k = &kinds[1];
+	iomaps();
+	repolled();
+	puts("as the socket call does");
+	return 0;
+}
