@@ -1,5 +1,4 @@
 //! Resets, while other threads post.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;
 
