@@ -26,7 +26,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "--workspace",
             "--all-targets",
             "--features",
-            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io",
+            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io,ferroce/bytes,ferroce/serde",
             "--",
             "-D",
             "warnings",
@@ -48,7 +48,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "--quiet",
             "--workspace",
             "--features",
-            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io",
+            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io,ferroce/bytes,ferroce/serde",
             "--no-deps",
             "--document-private-items",
         ]);

@@ -13,7 +13,7 @@ use crate::workspace::Workspace;
 pub(crate) const ALL: [&str; 3] = [
     "--workspace",
     "--features",
-    "ferroce/tokio,ferroce/futures-core,ferroce/futures-io",
+    "ferroce/tokio,ferroce/futures-core,ferroce/futures-io,ferroce/bytes,ferroce/serde",
 ];
 
 /// A program of tests.

@@ -69,8 +69,8 @@ pub enum Error {
         /// How long it was allowed to take.
         limit: std::time::Duration,
     },
-    /// Work failed. Calls do not give this; it is what `?` makes of a [`WorkError`] where both can
-    /// occur.
+    /// Work failed. Calls that wait for work as one result give this, and `?` makes it of a
+    /// [`WorkError`].
     #[error("work failed: {0}")]
     Work(#[from] WorkError),
     /// More than an object holds; the call was not made.

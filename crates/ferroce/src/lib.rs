@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`prelude`] | the names that most programs use |
 //! | [`endpoint`] | listeners and connections that one descriptor serves: begin here |
+//! | [`channel`] | messages over a connection, with flow control |
 //! | [`stream`] | bytes in order over a connection |
 //! | [`mem`] | protection domains, regions, buffers and their pools, keys for peers |
 //! | [`scope`] | work on any bytes that outlive a scope |
@@ -23,6 +24,7 @@
 //! | [`srq`] | shared receive queues, XRC domains |
 //! | [`ud`] | datagrams |
 //! | [`cm`] | identifiers and events of the connection manager |
+//! | [`raw`] | the C objects, for functions that this crate does not have |
 //! | [`device`] | devices, limits, ports, asynchronous events |
 //!
 //! # From a device to a message
@@ -87,6 +89,8 @@
 //! | `log` (default) | [`log::try_init`] for `FERROCE_LOG`, and `tracing-subscriber` |
 //! | `tokio` | [`Driver`]s of the tokio runtime, and its traits for a [`Stream`] |
 //! | `futures-io` | the traits of the `futures` family for a [`Stream`] |
+//! | `bytes` | a [`Buffer`] becomes `bytes::Bytes` without a copy |
+//! | `serde` | serialisation of what programs tell each other: regions, addresses of queue pairs |
 //! | `futures-core` | completion queues as streams of completions |
 //!
 //! # Words
@@ -135,6 +139,7 @@
 )]
 #![warn(clippy::missing_panics_doc, clippy::missing_safety_doc)]
 
+pub mod channel;
 pub mod cm;
 pub mod cq;
 pub mod device;
@@ -148,6 +153,7 @@ pub mod mem;
 pub mod prelude;
 mod provider;
 pub mod qp;
+pub mod raw;
 pub mod scope;
 mod setters;
 pub mod srq;
@@ -168,6 +174,11 @@ pub mod guides {}
 pub use driver::Driver;
 pub use error::{Error, Result};
 pub use provider::{Provider, ProviderKind};
+
+/// The Rust code of a document, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from.md")]
+struct ComingFrom;
 
 /// The Rust code of the README, as a test.
 #[cfg(doctest)]

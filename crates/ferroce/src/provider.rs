@@ -89,6 +89,11 @@ impl Provider {
         }
     }
 
+    /// Its functions.
+    pub(crate) fn verbs(&self) -> &'static Verbs {
+        self.verbs
+    }
+
     /// Which one it is.
     #[must_use]
     pub fn kind(&self) -> ProviderKind {

@@ -147,7 +147,7 @@ fn byte(at: usize) -> u8 {
 impl World {
     fn new() -> Self {
         let endpoints = [(); 2].map(|()| Endpoint::new(&provider()).unwrap());
-        let first = endpoints[0].listen((common::address(), 0).into()).unwrap();
+        let first = endpoints[0].listen((common::address(), 0)).unwrap();
         Self {
             address: (common::address(), first.port()).into(),
             listeners: vec![first],

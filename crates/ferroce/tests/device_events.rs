@@ -50,7 +50,7 @@ fn who_asks_in_whatever_way_is_told_and_destruction_waits_for_the_acknowledgemen
     let (server, client) = connected();
     let context = server.context();
     let events = DeviceEvents::new(&context).unwrap();
-    while events.take().unwrap().is_some() {}
+    while events.try_next().unwrap().is_some() {}
 
     // By waiting in a thread.
     transgress(&server, &client);
@@ -74,7 +74,7 @@ fn who_asks_in_whatever_way_is_told_and_destruction_waits_for_the_acknowledgemen
         let mut entry = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
         assert!(poll(&mut entry, PollTimeout::from(20_000_u16)).unwrap() > 0);
         if events
-            .take()
+            .try_next()
             .unwrap()
             .is_some_and(|event| is_it(&event, &server))
         {
@@ -146,7 +146,7 @@ fn a_shared_queue_that_runs_low_says_which_it_is() {
     let event = loop {
         let mut entry = [PollFd::new(events.as_fd(), PollFlags::POLLIN)];
         assert!(poll(&mut entry, PollTimeout::from(20_000_u16)).unwrap() > 0);
-        let event = events.take().unwrap();
+        let event = events.try_next().unwrap();
         if let Some(event) = event.filter(|e| e.subject() == EventSubject::SharedReceiveQueue) {
             break event;
         }

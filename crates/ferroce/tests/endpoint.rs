@@ -59,7 +59,7 @@ fn threads_that_block_connect_with_private_data_both_ways_and_disconnect() {
     let asked = &incoming.peer_parameters().private_data;
     assert!(asked.starts_with(b"please"), "{asked:?}");
     assert_eq!(
-        incoming.peer_address().unwrap().ip().to_string(),
+        incoming.peer_addr().unwrap().ip().to_string(),
         address().to_string()
     );
     let server = incoming.private_data(b"welcome").accept().wait().unwrap();
@@ -486,7 +486,7 @@ fn a_connector_with_a_source_connects_from_there() {
     let connector = connector(&endpoint).source((common::address(), 0).into());
     let client = thread::spawn(move || connector.connect(address).wait());
     let incoming = incoming(&listener);
-    let from = incoming.peer_address().unwrap();
+    let from = incoming.peer_addr().unwrap();
     assert_eq!(from.ip(), common::address());
     let server = incoming.accept().wait().unwrap();
     send(&client.join().unwrap().unwrap(), &server, b"from there");

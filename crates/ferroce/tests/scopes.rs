@@ -32,7 +32,7 @@ fn bytes_of_the_stack_are_sent_and_received() {
                 &[text.slice(9..14).unwrap(), text.slice(4..8).unwrap()],
             )
             .unwrap();
-        sending.wait().unwrap().unwrap();
+        sending.wait().unwrap();
         let (done, mut first) = receiving.wait().unwrap();
         assert_eq!(&first[..9], b"stack the");
         // The bytes are the program's again, and can be used once more.
@@ -66,7 +66,7 @@ fn reads_and_atomics_bring_bytes_from_exposed_memory() {
         assert_eq!(*old, [3; 8]);
         let write = scope.register(b"hi").unwrap();
         let sending = scope.send(&a, Operation::Write(remote.at(0)), &[write]);
-        sending.unwrap().wait().unwrap().unwrap();
+        sending.unwrap().wait().unwrap();
         remote
     });
     assert_eq!(exposed.0[0].load(Ordering::Acquire), b'h');
@@ -260,7 +260,7 @@ fn threads_wait_for_one_queue_together() {
                         domain.scope(DEADLINE, |inner| {
                             let text = inner.register(&text).unwrap();
                             let sent = inner.send(b, Operation::Send, &[text]).unwrap();
-                            sent.wait().unwrap().unwrap();
+                            sent.wait().unwrap();
                         });
                         receiving.wait().unwrap().0.unwrap();
                     });

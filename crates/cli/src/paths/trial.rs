@@ -223,7 +223,9 @@ pub(crate) fn take_part(to: Option<SocketAddr>) -> ExitCode {
 fn serve() -> Outcome {
     end_with_parent();
     let endpoint = Endpoint::new(&Provider::software()).map_err(text)?;
-    let listener = endpoint.listen((HERE, 0).into()).map_err(text)?;
+    let listener = endpoint
+        .listen((std::net::Ipv4Addr::from(HERE), 0))
+        .map_err(text)?;
     println!("{PORT_LINE}{}", listener.port());
     let prepared = listener
         .accept()

@@ -187,7 +187,7 @@ impl Safe {
             });
             let mut sending = sending.into_iter();
             counted(round, "scoped poll_cq SEND", |_| {
-                sending.next().unwrap().wait().unwrap().unwrap();
+                sending.next().unwrap().wait().unwrap();
             });
         });
     }

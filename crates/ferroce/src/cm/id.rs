@@ -1,6 +1,7 @@
 //! Identifiers.
 
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use ferroce_abi::cm_types::{
 
 use super::{ConnectionParameters, EventChannel, IdKey};
 use crate::device::Context;
+use crate::endpoint::addresses;
 use crate::qp::QueuePair;
 use crate::sys::{IdOption, Identifier};
 use crate::transport::Ud;
@@ -84,15 +86,19 @@ impl Id {
     }
 
     /// Its own address (`rdma_get_local_addr(3)`), once it is bound or an event has told.
-    #[must_use]
-    pub fn local_address(&self) -> Option<SocketAddr> {
-        self.0.local()
+    ///
+    /// # Errors
+    /// It is not known yet.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        addresses::local(self.0.local())
     }
 
     /// The peer's address (`rdma_get_peer_addr(3)`), once an event has told.
-    #[must_use]
-    pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.0.peer()
+    ///
+    /// # Errors
+    /// It is not known yet.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        addresses::peer(self.0.peer())
     }
 
     /// Takes a local address (`rdma_bind_addr(3)`). Port 0 means any free one, which

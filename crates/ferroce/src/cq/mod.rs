@@ -2,8 +2,10 @@
 
 mod completion;
 mod completions;
+mod outcome;
 mod work_error;
 
 pub use completion::{Completion, CompletionQueue, Done, Timestamp, Timestamps, WorkKind};
 pub use completions::{CompletionBuffer, CompletionRef, Completions};
+pub use outcome::Outcome;
 pub use work_error::{FirstFailure, WorkError, WorkStatus};

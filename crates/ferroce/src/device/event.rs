@@ -16,8 +16,8 @@ use crate::{Error, Result};
 /// (`ibv_get_async_event(3)`). Each event of a [`Context`] comes once: to the first caller.
 /// Contexts of one device that were opened each by itself have events each.
 ///
-/// Three ways to wait: [`wait`](Self::wait) in a thread, [`take`](Self::take) when the descriptor
-/// ([`AsFd`]) is readable, and [`next`](Self::next) as a future.
+/// Three ways to wait: [`wait`](Self::wait) in a thread, [`try_next`](Self::try_next) when the
+/// descriptor ([`AsFd`]) is readable, and [`next`](Self::next) as a future.
 pub struct DeviceEvents(AsyncEvents);
 
 impl DeviceEvents {
@@ -33,7 +33,7 @@ impl DeviceEvents {
     ///
     /// # Errors
     /// Those of the manual page.
-    pub fn take(&self) -> Result<Option<DeviceEvent>> {
+    pub fn try_next(&self) -> Result<Option<DeviceEvent>> {
         match self.0.take() {
             Ok(event) => Ok(Some(DeviceEvent(event))),
             Err(e) if e.would_block() || e.is_interrupted() => Ok(None),
@@ -44,10 +44,10 @@ impl DeviceEvents {
     /// The oldest event; sleeps until there is one.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
+    /// As [`try_next`](Self::try_next).
     pub fn wait(&self) -> Result<DeviceEvent> {
         loop {
-            if let Some(event) = self.take()? {
+            if let Some(event) = self.try_next()? {
                 return Ok(event);
             }
             self.0.wait_readable(Duration::MAX)?;
@@ -58,13 +58,13 @@ impl DeviceEvents {
     /// return early. Dropping the future loses no event.
     ///
     /// # Errors
-    /// As [`take`](Self::take), or what `readable` says.
+    /// As [`try_next`](Self::try_next), or what `readable` says.
     pub async fn next<F>(&self, mut readable: impl FnMut() -> F) -> Result<DeviceEvent>
     where
         F: Future<Output = io::Result<()>>,
     {
         loop {
-            if let Some(event) = self.take()? {
+            if let Some(event) = self.try_next()? {
                 return Ok(event);
             }
             readable().await.map_err(watching)?;
@@ -74,12 +74,12 @@ impl DeviceEvents {
     /// [`next`](Self::next) on a tokio runtime with I/O enabled.
     ///
     /// # Errors
-    /// As [`take`](Self::take), or the descriptor cannot be watched.
+    /// As [`try_next`](Self::try_next), or the descriptor cannot be watched.
     #[cfg(feature = "tokio")]
     pub async fn next_on_tokio(&self) -> Result<DeviceEvent> {
         let fd = crate::sys::watch(self.as_fd()).map_err(watching)?;
         loop {
-            if let Some(event) = self.take()? {
+            if let Some(event) = self.try_next()? {
                 return Ok(event);
             }
             // Readiness is cleared before events are taken, so none comes unseen.

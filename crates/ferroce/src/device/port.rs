@@ -154,6 +154,7 @@ impl fmt::Display for GidType {
 
 /// An address of a port: an IPv6 address, or an IPv4 address mapped into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {

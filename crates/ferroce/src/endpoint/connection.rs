@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::setup::{Parts, Setup};
 use super::{Awaitable, Endpoint};
 use crate::Result;
 use crate::cm::{ConnectionParameters, EventKind};
-use crate::cq::CompletionQueue;
+use crate::cq::{CompletionQueue, Outcome};
 use crate::device::Context;
 use crate::mem::{Access, Buffer, MemoryRegion, ProtectionDomain};
 use crate::qp::QueuePair;
@@ -56,17 +57,20 @@ impl Connection {
         &self.peer
     }
 
-    /// Its own address (`rdma_get_local_addr(3)`). `None` if it has none of the internet protocol.
-    #[must_use]
-    pub fn local_address(&self) -> Option<SocketAddr> {
-        self.line.id.local_address()
+    /// Its own address (`rdma_get_local_addr(3)`).
+    ///
+    /// # Errors
+    /// It has none of the internet protocol.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.line.id.local_addr()
     }
 
-    /// The peer's address (`rdma_get_peer_addr(3)`). `None` if it has none of the internet
-    /// protocol.
-    #[must_use]
-    pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.line.id.peer_address()
+    /// The peer's address (`rdma_get_peer_addr(3)`).
+    ///
+    /// # Errors
+    /// It has none of the internet protocol.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.line.id.peer_addr()
     }
 
     /// The device that it is on.
@@ -116,6 +120,30 @@ impl Connection {
     /// As [`Endpoint::dispatch`].
     pub fn wait<F: Future>(&self, future: F) -> Result<F::Output> {
         self.endpoint().block_on(future)
+    }
+
+    /// Waits for work in this thread, with one result: failed work is an error, too. A receive
+    /// gives its buffer back with what came:
+    ///
+    /// ```
+    /// # use ferroce::prelude::*;
+    /// # fn talk(connection: &Connection) -> ferroce::Result<()> {
+    /// let queue_pair = connection.queue_pair();
+    /// let receive = queue_pair.receive_buffer(connection.buffer(64)?)?;
+    /// connection.complete(queue_pair.submit_buffer(Operation::Send, connection.buffer_of(b"hi")?)?)?;
+    /// let (done, answer) = connection.complete(receive)?;
+    /// assert_eq!(done.bytes as usize, answer.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); [`Error::Work`](crate::Error::Work) if the work failed.
+    pub fn complete<F: Future<Output: Outcome>>(
+        &self,
+        work: F,
+    ) -> Result<<F::Output as Outcome>::Done> {
+        self.endpoint().complete(work)
     }
 
     /// Ends the connection (`rdma_disconnect(3)`): work that has not completed is flushed on both

@@ -1,10 +1,11 @@
 //! Making connections.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::addresses::{Addresses, addresses};
 use super::awaitable::{deadline, within};
 use super::connection::{Prepared, Role};
 use super::line::Line;
@@ -69,13 +70,16 @@ impl Connector {
         Awaitable::new(&self.shared, future)
     }
 
-    /// Connects to a listener: [`prepare`](Self::prepare), then [`Prepared::establish`].
+    /// Connects to a listener: [`prepare`](Self::prepare), then [`Prepared::establish`]. Of several
+    /// addresses it takes the first that there is a way to. A name is looked up at once, in this
+    /// thread.
     ///
     /// # Errors
     /// Those of both.
-    pub fn connect(&self, to: SocketAddr) -> Awaitable<'static, Connection> {
-        let span = span!("connect", %to);
-        let preparing = span.in_scope(|| self.prepare(to));
+    pub fn connect(&self, to: impl ToSocketAddrs) -> Awaitable<'static, Connection> {
+        let to = addresses(to);
+        let span = span!("connect", to = shown(&to));
+        let preparing = span.in_scope(|| self.prepare_one_of(to));
         let connecting = async move { preparing.await?.establish().await };
         Awaitable::new(&self.shared, connecting).within_span(span)
     }
@@ -87,28 +91,52 @@ impl Connector {
     /// # Errors
     /// [`Error::Unexpected`](crate::Error::Unexpected) if there is no way to the address,
     /// [`Error::TimedOut`](crate::Error::TimedOut), or those of the manual pages.
-    pub fn prepare(&self, to: SocketAddr) -> Awaitable<'static, Prepared> {
-        let (shared, setup) = (Arc::clone(&self.shared), self.setup.clone());
-        let way = Way {
-            from: self.source,
-            to,
-            type_of_service: self.type_of_service,
-        };
-        Awaitable::new(&self.shared, async move {
-            let limit = setup.timeout;
-            let resolved = Box::pin(resolve(Arc::clone(&shared), way, limit));
-            let line = within(
-                shared,
-                resolved,
-                (deadline(limit), limit),
-                "finding the way to the peer (rdma_resolve_addr, rdma_resolve_route)",
-            )
-            .await?;
-            let unknown = ConnectionParameters::default();
-            Prepared::new(line, setup, Role::Connects, unknown)
-        })
-        .within_span(span!("resolve", %to))
+    pub fn prepare(&self, to: impl ToSocketAddrs) -> Awaitable<'static, Prepared> {
+        self.prepare_one_of(addresses(to))
     }
+
+    /// The first address that there is a way to.
+    fn prepare_one_of(&self, to: Result<Addresses>) -> Awaitable<'static, Prepared> {
+        let (shared, setup) = (Arc::clone(&self.shared), self.setup.clone());
+        let (from, type_of_service) = (self.source, self.type_of_service);
+        let span = span!("resolve", to = shown(&to));
+        let resolving = async move {
+            let way = |to| Way {
+                from,
+                to,
+                type_of_service,
+            };
+            let (first, others) = to?;
+            let mut found = find(&shared, way(first), setup.timeout).await;
+            for other in others {
+                if found.is_ok() {
+                    break;
+                }
+                found = find(&shared, way(other), setup.timeout).await;
+            }
+            let unknown = ConnectionParameters::default();
+            Prepared::new(found?, setup, Role::Connects, unknown)
+        };
+        Awaitable::new(&self.shared, resolving).within_span(span)
+    }
+}
+
+/// The first address, for a span.
+fn shown(to: &Result<Addresses>) -> Option<impl tracing::Value> {
+    let first = to.as_ref().ok().map(|(first, _)| first);
+    first.map(tracing::field::display)
+}
+
+/// Finds the way, within that time.
+async fn find(shared: &Arc<Runtime>, way: Way, limit: Duration) -> Result<Arc<Line>> {
+    let resolved = Box::pin(resolve(Arc::clone(shared), way, limit));
+    within(
+        Arc::clone(shared),
+        resolved,
+        (deadline(limit), limit),
+        "finding the way to the peer (rdma_resolve_addr, rdma_resolve_route)",
+    )
+    .await
 }
 
 async fn resolve(shared: Arc<Runtime>, way: Way, timeout: Duration) -> Result<Arc<Line>> {

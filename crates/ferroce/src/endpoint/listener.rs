@@ -1,9 +1,11 @@
 //! Listeners.
 
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use super::addresses;
 use super::connection::{Prepared, Role};
 use super::line::Line;
 use super::setup::{Setup, setup_methods};
@@ -32,11 +34,12 @@ impl Listener {
         self.line.id.port()
     }
 
-    /// Its address (`rdma_get_local_addr(3)`), with the port that it got. `None` if it has none of
-    /// the internet protocol.
-    #[must_use]
-    pub fn local_address(&self) -> Option<SocketAddr> {
-        self.line.id.local_address()
+    /// Its address (`rdma_get_local_addr(3)`), with the port that it got.
+    ///
+    /// # Errors
+    /// It has none of the internet protocol.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.line.id.local_addr()
     }
 
     /// The oldest connect request. Dropping the future loses none. Several threads or tasks may
@@ -130,10 +133,12 @@ impl Incoming {
         &self.asked
     }
 
-    /// The peer's address. `None` if it has none of the internet protocol.
-    #[must_use]
-    pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.peer
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// It has none of the internet protocol.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        addresses::peer(self.peer)
     }
 
     /// Agrees: [`prepare`](Self::prepare), then [`Prepared::establish`].

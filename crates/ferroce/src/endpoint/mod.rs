@@ -7,6 +7,7 @@ macro_rules! span {
     };
 }
 
+pub(crate) mod addresses;
 mod awaitable;
 mod background;
 mod block;
@@ -20,7 +21,7 @@ mod timers;
 
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -29,6 +30,7 @@ pub use connection::{Connection, Prepared};
 pub use connector::Connector;
 pub use listener::{Incoming, Listener};
 
+use crate::cq::Outcome;
 use crate::driver::Driver;
 use crate::{Error, Provider, Result};
 pub(crate) use shared::Runtime;
@@ -52,8 +54,8 @@ pub(crate) use shared::Runtime;
 /// use ferroce::endpoint::Endpoint;
 /// use ferroce::qp::Operation;
 /// let endpoint = Endpoint::new(&Provider::software())?;
-/// let listener = endpoint.listen("127.0.0.1:0".parse().unwrap())?;
-/// let address = ([127, 0, 0, 1], listener.port()).into();
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr().unwrap();
 /// let server = std::thread::spawn(move || -> ferroce::Result<()> {
 ///     let connection = listener.accept().wait()?.accept().wait()?;
 ///     let hello = connection.buffer_of(b"hello")?;
@@ -84,11 +86,12 @@ impl Endpoint {
     }
 
     /// Listens at a local address (`rdma_listen(3)`). Port 0 means any free one; an unspecified
-    /// address means all of this host.
+    /// address means all of this host. A name may stand for several addresses, of which it takes
+    /// the first that it can: it is looked up here, as [`std::net`] does, in this thread.
     ///
     /// # Errors
     /// EADDRINUSE if the port is taken, EADDRNOTAVAIL if the address is not of this host.
-    pub fn listen(&self, address: SocketAddr) -> Result<Listener> {
+    pub fn listen(&self, address: impl ToSocketAddrs) -> Result<Listener> {
         self.listen_with_backlog(address, BACKLOG)
     }
 
@@ -97,8 +100,16 @@ impl Endpoint {
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
-    pub fn listen_with_backlog(&self, address: SocketAddr, backlog: u16) -> Result<Listener> {
-        Listener::new(&self.0, address, backlog)
+    pub fn listen_with_backlog(
+        &self,
+        address: impl ToSocketAddrs,
+        backlog: u16,
+    ) -> Result<Listener> {
+        let (first, others) = addresses::addresses(address)?;
+        let listen = |address| Listener::new(&self.0, address, backlog);
+        others.into_iter().fold(listen(first), |so_far, next| {
+            so_far.or_else(|_| listen(next))
+        })
     }
 
     /// What makes connections otherwise than by default.
@@ -108,7 +119,7 @@ impl Endpoint {
     }
 
     /// Connects to a listener, with defaults: see [`Connector::connect`].
-    pub fn connect(&self, to: SocketAddr) -> Awaitable<'static, Connection> {
+    pub fn connect(&self, to: impl ToSocketAddrs) -> Awaitable<'static, Connection> {
         self.connector().connect(to)
     }
 
@@ -134,6 +145,19 @@ impl Endpoint {
     /// As [`dispatch`](Self::dispatch).
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
         block::on(&self.0, future)
+    }
+}
+
+impl Endpoint {
+    /// [`block_on`](Self::block_on) of work, with one result: failed work is an error, too.
+    ///
+    /// # Errors
+    /// As [`block_on`](Self::block_on); [`Error::Work`] if the work failed.
+    pub fn complete<F: Future<Output: Outcome>>(
+        &self,
+        work: F,
+    ) -> Result<<F::Output as Outcome>::Done> {
+        self.block_on(work)?.outcome()
     }
 }
 

@@ -130,3 +130,12 @@ impl fmt::Debug for Buffer {
             .finish()
     }
 }
+
+/// Without a copy. The memory stays registered, or goes back to its pool, when the last clone and
+/// part is dropped.
+#[cfg(feature = "bytes")]
+impl From<Buffer> for bytes::Bytes {
+    fn from(buffer: Buffer) -> Self {
+        Self::from_owner(buffer)
+    }
+}

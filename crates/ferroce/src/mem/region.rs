@@ -220,6 +220,10 @@ impl MemoryRegion {
         }
     }
 
+    pub(crate) fn of_parts(region: Arc<Region>, length: usize) -> Self {
+        Self { region, length }
+    }
+
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
     }

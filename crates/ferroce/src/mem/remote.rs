@@ -5,6 +5,7 @@ use std::ops::Range;
 
 /// A peer's memory region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RemoteRegion {
     /// Address of the first byte, in the peer.
     pub address: u64,
@@ -75,6 +76,7 @@ impl fmt::Display for RemoteRegion {
 
 /// A place in a peer's memory. The peer checks it: a wrong one costs the connection, not memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RemoteAddress {
     /// Address, in the peer.
     pub address: u64,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use crate::cq::WorkError;
 use crate::mem::{RemoteAddress, RemoteRegion};
@@ -124,6 +124,20 @@ impl<T: Reads> QueuePair<T> {
 pub struct PendingAtomic {
     ticket: Ticket,
     results: Arc<Results>,
+}
+
+impl PendingAtomic {
+    /// How it ended, if it has, for loops of one's own that poll or drive its completion queue. Not
+    /// to be asked or awaited again when it has answered.
+    ///
+    /// # Panics
+    /// If it has answered before.
+    pub fn try_wait(&mut self) -> Option<std::result::Result<u64, WorkError>> {
+        match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => None,
+        }
+    }
 }
 
 impl Future for PendingAtomic {

@@ -142,6 +142,7 @@ impl Migration {
 /// Payload bytes of a packet at most (`enum ibv_mtu`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "the names are the numbers")]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Mtu {
     Bytes256 = 1,
     Bytes512,

@@ -12,6 +12,7 @@ use crate::{Error, Result};
 /// Where a queue pair can be reached: what two programs exchange, by whatever means, before they
 /// connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct QueuePairAddress {
     /// Number of the queue pair: 24 bits.
     pub queue_pair: u32,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use crate::cq::{Done, WorkError};
 use crate::mem::Buffer;
@@ -28,6 +28,20 @@ impl Pending {
     #[inline]
     pub(crate) fn of(ledger: &Arc<Ledger>, id: u64) -> Self {
         Self(Ticket::new(ledger, id))
+    }
+}
+
+impl Pending {
+    /// How it ended, if it has, for loops of one's own that poll or drive its completion queue. Not
+    /// to be asked or awaited again when it has answered.
+    ///
+    /// # Panics
+    /// If it has answered before.
+    pub fn try_wait(&mut self) -> Option<Result<Done, WorkError>> {
+        match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => None,
+        }
     }
 }
 
@@ -64,6 +78,20 @@ impl PendingBuffer {
             length,
             capacity,
             receives,
+        }
+    }
+}
+
+impl PendingBuffer {
+    /// How it ended, if it has, for loops of one's own that poll or drive its completion queue. Not
+    /// to be asked or awaited again when it has answered.
+    ///
+    /// # Panics
+    /// If it has answered before.
+    pub fn try_wait(&mut self) -> Option<(Result<Done, WorkError>, Buffer)> {
+        match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => None,
         }
     }
 }

@@ -49,7 +49,7 @@ impl ProtectionDomain {
     /// let bytes = domain.scope(std::time::Duration::from_secs(1), |scope| {
     ///     let receiving = scope.receive(a, scope.register_mut(&mut room)?)?;
     ///     let hello = scope.register(b"hello")?;
-    ///     scope.send(b, Operation::Send, &[hello])?.wait()??;
+    ///     scope.send(b, Operation::Send, &[hello])?.wait()?;
     ///     let (done, _room) = receiving.wait()?;
     ///     Ok::<_, ferroce::Error>(done?.bytes)
     /// })?;
@@ -283,9 +283,9 @@ impl Sending<'_> {
     /// Sleeps until it has completed.
     ///
     /// # Errors
-    /// The queue overflowed. How the work ended is the inner result.
-    pub fn wait(mut self) -> Result<std::result::Result<Done, WorkError>> {
-        self.waiting.wait()
+    /// [`Error::Work`] if the work failed, or the queue overflowed.
+    pub fn wait(mut self) -> Result<Done> {
+        Ok(self.waiting.wait()??)
     }
 }
 

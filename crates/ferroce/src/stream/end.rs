@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use super::credits::{Credits, SPARE};
-use super::frame::{self, HEADER, Kind, Offer};
+use super::frame::{self, Form, HEADER, Kind, Offer};
 use super::room::{Receives, StreamRoom};
 use super::wakers::{Role, Wakers};
 use crate::cq::{Done, WorkError};
@@ -39,6 +39,7 @@ impl Way {
 
 pub(super) struct End {
     connection: Connection,
+    form: Form,
     credits: Credits,
     receiving: Receives,
     /// Data that came and was not read to its end, oldest first, and how far the oldest was.
@@ -65,11 +66,12 @@ impl End {
         connection: Connection,
         receiving: Receives,
         room: StreamRoom,
-        peer: Offer,
+        (form, peer): (Form, Offer),
     ) -> Self {
         let wakers = Arc::new(Wakers::default());
         Self {
             connection,
+            form,
             credits: Credits::new(room.buffers, peer.buffers),
             receiving,
             arrived: VecDeque::new(),
@@ -91,16 +93,29 @@ impl End {
         &self.connection
     }
 
+    /// Bytes of one message at most, to the peer.
+    pub(super) fn longest(&self) -> usize {
+        self.bytes
+    }
+
     /// The bytes that are there; none at the end.
     pub(super) fn poll_fill(&mut self, context: &Context<'_>) -> Poll<io::Result<&[u8]>> {
+        self.poll_message(context).map_ok(Option::unwrap_or_default)
+    }
+
+    /// What was not taken of the oldest message; `None` at the end.
+    pub(super) fn poll_message(
+        &mut self,
+        context: &Context<'_>,
+    ) -> Poll<io::Result<Option<&[u8]>>> {
         self.wakers.set(Role::Reader, context);
         self.progress();
         if let Some(buffer) = self.arrived.front() {
-            return Poll::Ready(Ok(&buffer[self.position..]));
+            return Poll::Ready(Ok(Some(&buffer[self.position..])));
         }
         match &self.reading {
             Way::Open => Poll::Pending,
-            Way::Ended => Poll::Ready(Ok(&[])),
+            Way::Ended => Poll::Ready(Ok(None)),
             Way::Lost(kind, reason) => Poll::Ready(Err(io::Error::new(*kind, reason.clone()))),
         }
     }
@@ -121,32 +136,45 @@ impl End {
         }
     }
 
+    /// Sends as many of the bytes as one message takes, and tells how many.
     pub(super) fn poll_write(
         &mut self,
         context: &Context<'_>,
         from: &[u8],
     ) -> Poll<io::Result<usize>> {
+        let count = from.len().min(self.bytes);
+        if count > 0 {
+            return self.poll_send(context, &from[..count]).map_ok(|()| count);
+        }
         self.wakers.set(Role::Writer, context);
         self.progress();
         self.writable()?;
-        if from.is_empty() {
-            return Poll::Ready(Ok(0));
-        }
+        Poll::Ready(Ok(0))
+    }
+
+    /// Sends bytes as one message, for which they must not be too many.
+    pub(super) fn poll_send(
+        &mut self,
+        context: &Context<'_>,
+        message: &[u8],
+    ) -> Poll<io::Result<()>> {
+        self.wakers.set(Role::Writer, context);
+        self.progress();
+        self.writable()?;
         if !self.credits.may_send() {
             return Poll::Pending;
         }
         let Some(mut buffer) = self.free_buffer()? else {
             return Poll::Pending;
         };
-        let count = from.len().min(self.bytes);
         buffer
-            .set_len(HEADER + count)
+            .set_len(HEADER + message.len())
             .expect("invariant: made with this room");
-        buffer[HEADER..].copy_from_slice(&from[..count]);
+        buffer[HEADER..].copy_from_slice(message);
         self.credits.send();
         self.send(Kind::Data, buffer);
         self.writable()?;
-        Poll::Ready(Ok(count))
+        Poll::Ready(Ok(()))
     }
 
     /// Ready when nothing of the stream is on its way.
@@ -272,7 +300,7 @@ impl End {
         let parsed = frame::parse(&buffer).filter(|&(_, count)| self.credits.hear(count));
         let open = matches!(self.reading, Way::Open);
         match parsed.map(|(kind, _)| kind) {
-            Some(Kind::Data) if open && buffer.len() > HEADER => self.arrived.push_back(buffer),
+            Some(Kind::Data) if open && self.takes(&buffer) => self.arrived.push_back(buffer),
             Some(Kind::Count) => self.repost(buffer),
             Some(Kind::End) if open => self.reading = Way::Ended,
             _ => {
@@ -281,6 +309,11 @@ impl End {
                 self.writing.lose(io::ErrorKind::InvalidData, reason);
             }
         }
+    }
+
+    /// Whether a data message may be like this: a stream has no empty ones.
+    fn takes(&self, message: &Buffer) -> bool {
+        self.form == Form::Channel || message.len() > HEADER
     }
 
     /// The queue pair does no more work.

@@ -1,5 +1,7 @@
 //! What the ends of a stream send each other.
 
+use crate::Error;
+
 /// Bytes before the data of every message: what it is (one byte), three zeros, and the sender's
 /// count of data messages that it has read (big-endian).
 pub(super) const HEADER: usize = 8;
@@ -43,23 +45,46 @@ pub(super) struct Offer {
     pub(super) bytes: u32,
 }
 
-/// What an offer begins with: a name and a version.
-const MAGIC: [u8; 6] = *b"FeSt\x00\x01";
+/// What the bytes of data messages are to programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Bytes in order, however they are cut.
+    Stream,
+    /// A message each.
+    Channel,
+}
+
+impl Form {
+    /// What its offers begin with: a name and a version.
+    fn magic(self) -> &'static [u8; 6] {
+        match self {
+            Self::Stream => b"FeSt\x00\x01",
+            Self::Channel => b"FeCh\x00\x01",
+        }
+    }
+
+    /// What a peer is that has no end of this form.
+    pub(super) fn wanted(self) -> Error {
+        Error::Protocol(match self {
+            Self::Stream => "the peer's end of the connection is not a stream",
+            Self::Channel => "the peer's end of the connection is not a channel",
+        })
+    }
+}
 
 impl Offer {
     /// Name and version, the number of buffers and their length, big-endian.
-    pub(super) fn to_bytes(self) -> [u8; 12] {
+    pub(super) fn to_bytes(self, form: Form) -> [u8; 12] {
         let mut out = [0; 12];
-        out[..6].copy_from_slice(&MAGIC);
+        out[..6].copy_from_slice(form.magic());
         out[6..8].copy_from_slice(&self.buffers.to_be_bytes());
         out[8..].copy_from_slice(&self.bytes.to_be_bytes());
         out
     }
 
-    /// Reads what a peer told. `None` if it is no stream's end, or one with which nothing could be
-    /// sent.
-    pub(super) fn parse(private_data: &[u8]) -> Option<Self> {
-        let rest = private_data.strip_prefix(&MAGIC)?;
+    /// Reads what a peer told. `None` if its end has another form, or nothing could be sent to it.
+    pub(super) fn parse(form: Form, private_data: &[u8]) -> Option<Self> {
+        let rest = private_data.strip_prefix(form.magic())?;
         let (buffers, rest) = rest.split_first_chunk()?;
         let (buffers, bytes) = (
             u16::from_be_bytes(*buffers),
@@ -71,7 +96,7 @@ impl Offer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Offer, header, parse};
+    use super::{Form, Kind, Offer, header, parse};
 
     #[test]
     fn headers_and_offers_survive_the_trip() {
@@ -82,9 +107,12 @@ mod tests {
             buffers: 3,
             bytes: 70_000,
         };
-        let mut bytes = offer.to_bytes().to_vec();
-        bytes.push(0); // private data comes padded
-        assert_eq!(Offer::parse(&bytes), Some(offer));
+        for (form, other) in [(Form::Stream, Form::Channel), (Form::Channel, Form::Stream)] {
+            let mut bytes = offer.to_bytes(form).to_vec();
+            bytes.push(0); // private data comes padded
+            assert_eq!(Offer::parse(form, &bytes), Some(offer));
+            assert_eq!(Offer::parse(other, &bytes), None);
+        }
     }
 
     #[test]
@@ -92,11 +120,14 @@ mod tests {
         assert_eq!(parse(&[1, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(parse(&[4, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(parse(&[1, 0, 1, 0, 0, 0, 0, 0]), None);
-        assert_eq!(Offer::parse(b"GET / HTTP/1.1"), None);
+        assert_eq!(Offer::parse(Form::Stream, b"GET / HTTP/1.1"), None);
         let nothing = Offer {
             buffers: 0,
             bytes: 1,
         };
-        assert_eq!(Offer::parse(&nothing.to_bytes()), None);
+        assert_eq!(
+            Offer::parse(Form::Stream, &nothing.to_bytes(Form::Stream)),
+            None
+        );
     }
 }

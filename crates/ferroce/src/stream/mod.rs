@@ -1,5 +1,6 @@
 //! Bytes in order over a connection.
 
+pub(crate) mod channel;
 mod credits;
 mod end;
 mod frame;
@@ -10,14 +11,14 @@ mod wakers;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::ToSocketAddrs;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::endpoint::{Awaitable, Connection, Connector, Incoming, Prepared};
 use crate::{Error, Result};
 use end::End;
-use frame::Offer;
+use frame::{Form, Offer};
 
 pub use room::StreamRoom;
 pub use traits::Blocking;
@@ -76,19 +77,15 @@ impl Stream {
     /// if the peer's end is no stream.
     pub fn connect(
         connector: &Connector,
-        to: SocketAddr,
+        to: impl ToSocketAddrs,
         room: StreamRoom,
     ) -> Awaitable<'static, Self> {
-        let connector = connector
-            .clone()
-            .private_data(&room.offer().to_bytes())
-            .capacities(room.capacities());
+        let connector = self::connector(connector, (Form::Stream, room));
         let preparing = connector.prepare(to);
         connector.awaitable(async move {
-            let (prepared, receives) = with_receives(preparing.await?, room)?;
-            let connection = prepared.establish().await?;
-            let offer = peers_offer(&connection)?;
-            Ok(Self::new(End::new(connection, receives, room, offer)))
+            connect(preparing, (Form::Stream, room))
+                .await
+                .map(Self::new)
         })
     }
 
@@ -98,18 +95,7 @@ impl Stream {
     /// Those of [`Incoming::accept`]; [`Error::Misuse`] for room of nothing, [`Error::Protocol`] if
     /// the peer's end is no stream.
     pub fn accept(incoming: Incoming, room: StreamRoom) -> Awaitable<'static, Self> {
-        let incoming = incoming
-            .private_data(&room.offer().to_bytes())
-            .capacities(room.capacities());
-        incoming.awaitable(move |incoming| async move {
-            let Some(offer) = Offer::parse(&incoming.peer_parameters().private_data) else {
-                incoming.reject(b"a ferroce stream is wanted here")?;
-                return Err(NO_STREAM);
-            };
-            let (prepared, receives) = with_receives(incoming.prepare()?, room)?;
-            let connection = prepared.establish().await?;
-            Ok(Self::new(End::new(connection, receives, room, offer)))
-        })
+        accept(incoming, (Form::Stream, room), Self::new)
     }
 
     fn new(end: End) -> Self {
@@ -266,10 +252,48 @@ impl Stream {
 }
 
 const UNDROPPED: &str = "invariant: only dropping takes it";
-const NO_STREAM: Error = Error::Protocol("the peer's end of the connection is not a stream");
 
-fn peers_offer(connection: &Connection) -> Result<Offer> {
-    Offer::parse(&connection.peer_parameters().private_data).ok_or(NO_STREAM)
+/// Connects to an end of the same form.
+async fn connect(
+    preparing: Awaitable<'static, Prepared>,
+    (form, room): (Form, StreamRoom),
+) -> Result<End> {
+    let (prepared, receives) = with_receives(preparing.await?, room)?;
+    let connection = prepared.establish().await?;
+    let told = &connection.peer_parameters().private_data;
+    let offer = Offer::parse(form, told).ok_or_else(|| form.wanted())?;
+    Ok(End::new(connection, receives, room, (form, offer)))
+}
+
+/// What connects so.
+fn connector(of: &Connector, (form, room): (Form, StreamRoom)) -> Connector {
+    of.clone()
+        .private_data(&room.offer().to_bytes(form))
+        .capacities(room.capacities())
+}
+
+/// Accepts an end of the same form, and rejects others.
+fn accept<T: 'static>(
+    incoming: Incoming,
+    (form, room): (Form, StreamRoom),
+    new: impl FnOnce(End) -> T + Send + 'static,
+) -> Awaitable<'static, T> {
+    let incoming = incoming
+        .private_data(&room.offer().to_bytes(form))
+        .capacities(room.capacities());
+    incoming.awaitable(move |incoming| async move {
+        let Some(offer) = Offer::parse(form, &incoming.peer_parameters().private_data) else {
+            let said: &[u8] = match form {
+                Form::Stream => b"a ferroce stream is wanted here",
+                Form::Channel => b"a ferroce channel is wanted here",
+            };
+            incoming.reject(said)?;
+            return Err(form.wanted());
+        };
+        let (prepared, receives) = with_receives(incoming.prepare()?, room)?;
+        let connection = prepared.establish().await?;
+        Ok(new(End::new(connection, receives, room, (form, offer))))
+    })
 }
 
 /// Posts the receives, so that the peer's first message finds one.

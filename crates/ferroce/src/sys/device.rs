@@ -116,6 +116,15 @@ impl OpenDevice {
         })
     }
 
+    /// A context of the table, which it closes if it owns it.
+    pub(super) fn adopt(
+        verbs: &'static Verbs,
+        raw: NonNull<ibv_context>,
+        owned: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self { verbs, raw, owned })
+    }
+
     /// Whether both are the same context.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.raw == other.raw

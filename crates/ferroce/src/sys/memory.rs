@@ -14,6 +14,8 @@ use crate::{Error, Result};
 pub(crate) struct Domain {
     pub(super) device: Arc<OpenDevice>,
     pub(super) raw: NonNull<ibv_pd>,
+    /// Whether it is destroyed with this.
+    owned: bool,
 }
 
 // SAFETY: C's protection domains may be used by several threads at once.
@@ -27,15 +29,24 @@ impl Domain {
         // SAFETY: a live context.
         let raw = unsafe { (device.verbs.ibv_alloc_pd)(device.raw.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(|| Error::last("ibv_alloc_pd"))?;
-        Ok(Arc::new(Self {
+        Ok(Self::adopt(device, raw, true))
+    }
+
+    /// One of the device, which it destroys if it owns it.
+    pub(super) fn adopt(device: &Arc<OpenDevice>, raw: NonNull<ibv_pd>, owned: bool) -> Arc<Self> {
+        Arc::new(Self {
             device: Arc::clone(device),
             raw,
-        }))
+            owned,
+        })
     }
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
         // SAFETY: `ibv_alloc_pd` made it, and regions and queue pairs held this object.
         unsafe { (self.device.verbs.ibv_dealloc_pd)(self.raw.as_ptr()) };
     }
@@ -59,6 +70,8 @@ enum Home {
     Shared(#[expect(dead_code, reason = "held")] Arc<Mapping>),
     /// The program's.
     Elsewhere,
+    /// The program's, and so is the registration.
+    Borrowed,
 }
 
 // SAFETY: the bytes are touched through atomics only; C's regions may be used by several threads at
@@ -163,6 +176,42 @@ impl Region {
         Self::register(domain, (bytes, length), Home::Elsewhere, access)
     }
 
+    /// A region that C has made of the domain, which deregisters it if it owns it.
+    ///
+    /// # Safety
+    /// A live region, whose bytes are as for [`of_raw`](Self::of_raw) if they are touched here.
+    pub(super) unsafe fn adopt(
+        domain: &Arc<Domain>,
+        raw: NonNull<ibv_mr>,
+        owned: bool,
+    ) -> Arc<Self> {
+        // SAFETY: a live region, whose fields do not change.
+        let (start, length, lkey, rkey) = unsafe {
+            let region = raw.as_ptr();
+            (
+                (*region).addr,
+                (*region).length,
+                (*region).lkey,
+                (*region).rkey,
+            )
+        };
+        // On-demand regions of everything begin at 0.
+        let start = NonNull::new(start.cast::<u8>()).unwrap_or_else(NonNull::dangling);
+        Arc::new(Self {
+            domain: Arc::clone(domain),
+            raw,
+            // SAFETY: the caller's promise.
+            bytes: unsafe { Bytes::new(start, length) },
+            home: if owned {
+                Home::Elsewhere
+            } else {
+                Home::Borrowed
+            },
+            lkey,
+            rkey,
+        })
+    }
+
     /// `ibv_reg_mr`. Lets go of the bytes' home if they cannot be registered.
     fn register(
         domain: &Arc<Domain>,
@@ -189,7 +238,7 @@ impl Region {
         let size = match &home {
             Home::Heap(layout) => layout.size(),
             Home::Shared(_) => length.next_multiple_of(WORD),
-            Home::Elsewhere => length,
+            Home::Elsewhere | Home::Borrowed => length,
         };
         Ok(Arc::new(Self {
             domain: Arc::clone(domain),
@@ -277,6 +326,9 @@ impl Home {
 
 impl Drop for Region {
     fn drop(&mut self) {
+        if matches!(self.home, Home::Borrowed) {
+            return;
+        }
         // SAFETY: `ibv_reg_mr` made it, and work requests held this object until their completion.
         let refused = unsafe { (self.domain.device.verbs.ibv_dereg_mr)(self.raw.as_ptr()) };
         let home = std::mem::replace(&mut self.home, Home::Elsewhere);

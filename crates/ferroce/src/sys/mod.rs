@@ -35,6 +35,7 @@ mod poller;
 mod post;
 mod queue;
 mod queue_pair;
+mod raw;
 mod shared_queue;
 mod shelf;
 mod sleep;

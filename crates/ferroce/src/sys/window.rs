@@ -177,6 +177,13 @@ fn next_key(key: u32) -> u32 {
     key & !0xff | key.wrapping_add(1) & 0xff
 }
 
+impl Window {
+    /// The C object.
+    pub(super) fn raw(&self) -> *mut ibv_mw {
+        self.raw.as_ptr()
+    }
+}
+
 impl Drop for Window {
     fn drop(&mut self) {
         // SAFETY: an open context has its operations filled in, and does not change them.

@@ -13,7 +13,7 @@ pub(crate) fn endpoint() -> Endpoint {
 
 /// A listener, and where it is.
 pub(crate) fn listener(endpoint: &Endpoint) -> (Listener, SocketAddr) {
-    let listener = endpoint.listen((address(), 0).into()).expect("a free port");
+    let listener = endpoint.listen((address(), 0)).expect("a free port");
     let at = (address(), listener.port()).into();
     (listener, at)
 }

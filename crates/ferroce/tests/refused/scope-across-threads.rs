@@ -21,6 +21,6 @@ pub fn receiving(domain: &ProtectionDomain, queue_pair: &QueuePair, room: &mut [
 }
 
 pub fn ending(endpoint: &Endpoint) {
-    let connection = endpoint.connect(([127, 0, 0, 1], 1).into()).wait().unwrap();
+    let connection = endpoint.connect("127.0.0.1:1").wait().unwrap();
     std::thread::spawn({ let ended = connection.disconnected(); move || ended.wait().is_ok() }); //~ E0597
 }

@@ -151,7 +151,7 @@ impl Link {
 
 /// The entry of a device's table that has the address of an identifier.
 fn own_gid(id: &Id, device: &Context) -> Outcome<GidEntry> {
-    let address = id.local_address().ok_or("the identifier has no address")?;
+    let address = id.local_addr().map_err(|e| e.to_string())?;
     let octets = match address.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// An event channel.
 pub(crate) struct Channel {
     pub(super) verbs: &'static Verbs,
-    pub(super) raw: NonNull<rdma_event_channel>,
+    pub(in crate::sys) raw: NonNull<rdma_event_channel>,
     /// The identifiers of this channel, by C's address of them.
     identifiers: Mutex<HashMap<usize, Weak<Identifier>>>,
     /// Events are fetched by one thread at a time, which alone may look at the fields that fetching

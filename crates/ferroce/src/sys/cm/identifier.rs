@@ -20,7 +20,7 @@ pub(crate) struct Identifier {
     /// Where its events arrive. C reads it in every call, and in some the queue pair: calls hold
     /// it, and what changes either is alone.
     channel: RwLock<Arc<Channel>>,
-    pub(super) raw: NonNull<rdma_cm_id>,
+    pub(in crate::sys) raw: NonNull<rdma_cm_id>,
     pub(super) for_datagrams: bool,
     device: OnceLock<Arc<OpenDevice>>,
     /// Held by callers that change or read C's addresses; taken behind the lock of the channel, as

@@ -1,0 +1,42 @@
+//! Messages over a connection, with flow control.
+//!
+//! A channel has a [`Sender`] and a [`Receiver`] at each end. Messages come whole, in order, and
+//! find a receive: each end has room for a number of messages, and the other end sends only while
+//! that has room (*credits*). What tells of room needs none, so no order of calls leaves both ends
+//! without receives. A sender whose peer does not receive waits; a program of which both ends send
+//! before they receive must receive in another task or thread, or use
+//! [`try_send`](Sender::try_send).
+//!
+//! What is sent is anything that has bytes (`T: AsRef<[u8]>`): a `Vec`, an encoded structure.
+//!
+//! ```
+//! use ferroce::prelude::*;
+//! use ferroce::channel::{self, Receiver, Sender};
+//! use ferroce::stream::StreamRoom;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let room = StreamRoom::new(16, 1024); // 16 messages of at most 1024 bytes
+//! let endpoint = Endpoint::new(&Provider::software())?;
+//! let listener = endpoint.listen("127.0.0.1:0")?;
+//! let address = listener.local_addr()?;
+//! let server = std::thread::spawn(move || -> std::io::Result<()> {
+//!     let incoming = listener.accept().wait()?;
+//!     let (mut answers, mut requests): (Sender<Vec<u8>>, Receiver) =
+//!         channel::accept(incoming, room).wait()?;
+//!     while let Some(mut request) = requests.recv_blocking()? {
+//!         request.make_ascii_uppercase();
+//!         answers.send_blocking(request)?;
+//!     }
+//!     Ok(())
+//! });
+//! let (mut requests, mut answers) = channel::connect(&endpoint.connector(), address, room).wait()?;
+//! requests.send_blocking("hello")?;
+//! assert_eq!(answers.recv_blocking()?.as_deref(), Some(&b"HELLO"[..]));
+//! drop(requests); // the server's last `recv`
+//! assert_eq!(answers.recv_blocking()?, None);
+//! server.join().unwrap()?;
+//! # Ok(())
+//! # }
+//! ```
+
+pub use crate::stream::channel::{Receiver, Sender, accept, connect};

@@ -1,0 +1,52 @@
+//! How the futures of work end, as one result.
+
+use super::{Done, WorkError};
+use crate::Result;
+use crate::mem::Buffer;
+
+mod sealed {
+    pub trait Sealed {}
+}
+use sealed::Sealed;
+
+/// What a future of work is ready with; see
+/// [`Connection::complete`](crate::endpoint::Connection::complete).
+pub trait Outcome: Sealed {
+    /// What is left where the work succeeded.
+    type Done;
+
+    /// The same as one result: failed work is [`Error::Work`](crate::Error::Work). A buffer of
+    /// failed work is dropped.
+    ///
+    /// # Errors
+    /// Why the work failed.
+    fn outcome(self) -> Result<Self::Done>;
+}
+
+macro_rules! outcomes {
+    ($($done:ty),*) => {
+        $(
+            impl Sealed for std::result::Result<$done, WorkError> {}
+
+            impl Outcome for std::result::Result<$done, WorkError> {
+                type Done = $done;
+
+                fn outcome(self) -> Result<$done> {
+                    Ok(self?)
+                }
+            }
+        )*
+    };
+}
+
+outcomes!(Done, u64);
+
+impl Sealed for (std::result::Result<Done, WorkError>, Buffer) {}
+
+impl Outcome for (std::result::Result<Done, WorkError>, Buffer) {
+    type Done = (Done, Buffer);
+
+    fn outcome(self) -> Result<(Done, Buffer)> {
+        Ok((self.0?, self.1))
+    }
+}

@@ -1,0 +1,127 @@
+//! Raw handles of the objects, and objects of raw handles.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::Provider;
+use crate::cm::{EventChannel, Id};
+use crate::cq::CompletionQueue;
+use crate::device::Context;
+use crate::mem::{MemoryRegion, MemoryWindow, ProtectionDomain};
+use crate::qp::QueuePair;
+use crate::raw::{
+    ibv_ah, ibv_context, ibv_cq, ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_srq, ibv_xrcd, rdma_cm_id,
+    rdma_event_channel,
+};
+use crate::srq::{SharedReceiveQueue, XrcDomain};
+use crate::transport::Transport;
+use crate::ud::AddressHandle;
+
+use super::{Domain, OpenDevice, Region};
+
+macro_rules! as_raw {
+    ($($name:ident: $raw:ident, $this:ident => $at:expr;)*) => {
+        $(impl $name {
+            /// The C object: see [`raw`](crate::raw).
+            #[must_use]
+            pub fn as_raw(&self) -> *mut $raw {
+                let $this = self;
+                $at
+            }
+        })*
+    };
+}
+
+as_raw! {
+    Context: ibv_context, this => this.0.raw.as_ptr();
+    ProtectionDomain: ibv_pd, this => this.0.raw.as_ptr();
+    MemoryRegion: ibv_mr, this => this.region().raw().as_ptr();
+    MemoryWindow: ibv_mw, this => this.0.raw();
+    CompletionQueue: ibv_cq, this => this.0.raw.as_ptr();
+    SharedReceiveQueue: ibv_srq, this => this.0.raw.as_ptr();
+    XrcDomain: ibv_xrcd, this => this.0.raw.as_ptr();
+    AddressHandle: ibv_ah, this => this.0.raw();
+    Id: rdma_cm_id, this => this.0.raw.as_ptr();
+    EventChannel: rdma_event_channel, this => this.0.raw.as_ptr();
+}
+
+impl<T: Transport> QueuePair<T> {
+    /// The C object: see [`raw`](crate::raw).
+    #[must_use]
+    pub fn as_raw(&self) -> *mut ibv_qp {
+        self.handle.raw.as_ptr()
+    }
+}
+
+impl Context {
+    /// A context that C has opened. It is closed when this and all that is made from it is gone.
+    ///
+    /// # Safety
+    /// It was opened by the provider's `ibv_open_device`, and nothing else closes it.
+    #[must_use]
+    pub unsafe fn from_raw(provider: &Provider, raw: NonNull<ibv_context>) -> Self {
+        Self(OpenDevice::adopt(provider.verbs(), raw, true))
+    }
+
+    /// A context that stays the caller's.
+    ///
+    /// # Safety
+    /// It was opened by the provider's `ibv_open_device`, and stays open until this and all that is
+    /// made from it is gone.
+    #[must_use]
+    pub unsafe fn borrow_raw(provider: &Provider, raw: NonNull<ibv_context>) -> Self {
+        Self(OpenDevice::adopt(provider.verbs(), raw, false))
+    }
+}
+
+impl ProtectionDomain {
+    /// A protection domain that C has made. It is destroyed when this and all that is made from it
+    /// is gone.
+    ///
+    /// # Safety
+    /// It is of the context, and nothing else destroys it.
+    #[must_use]
+    pub unsafe fn from_raw(context: &Context, raw: NonNull<ibv_pd>) -> Self {
+        Self(Domain::adopt(&context.0, raw, true))
+    }
+
+    /// A protection domain that stays the caller's.
+    ///
+    /// # Safety
+    /// It is of the context, and is there until this and all that is made from it is gone.
+    #[must_use]
+    pub unsafe fn borrow_raw(context: &Context, raw: NonNull<ibv_pd>) -> Self {
+        Self(Domain::adopt(&context.0, raw, false))
+    }
+}
+
+impl MemoryRegion {
+    /// A region that C has registered. It is deregistered when the last clone is gone, and all work
+    /// on it has completed.
+    ///
+    /// # Safety
+    /// It is of the domain, and nothing else deregisters it. Its bytes are as for
+    /// [`of_raw`](Self::of_raw); where the processor cannot reach them (a dma-buf that is not
+    /// mapped, say), the region is used for work only, and not read or written.
+    #[must_use]
+    pub unsafe fn from_raw(domain: &ProtectionDomain, raw: NonNull<ibv_mr>) -> Self {
+        // SAFETY: the caller's promise.
+        Self::of_region(unsafe { Region::adopt(&domain.0, raw, true) })
+    }
+
+    /// A region that stays the caller's.
+    ///
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw), but that the caller deregisters it, when the last clone is
+    /// gone and all work on it has completed.
+    #[must_use]
+    pub unsafe fn borrow_raw(domain: &ProtectionDomain, raw: NonNull<ibv_mr>) -> Self {
+        // SAFETY: the caller's promise.
+        Self::of_region(unsafe { Region::adopt(&domain.0, raw, false) })
+    }
+
+    fn of_region(region: Arc<Region>) -> Self {
+        let length = region.size();
+        Self::of_parts(region, length)
+    }
+}
