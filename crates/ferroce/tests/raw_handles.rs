@@ -1,6 +1,5 @@
 //! The C objects behind those of this crate.
 #![cfg(feature = "software")]
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;
 
