@@ -29,7 +29,8 @@
 //!     }
 //!     Ok(())
 //! });
-//! let (mut requests, mut answers) = channel::connect(&endpoint.connector(), address, room).wait()?;
+//! let connector = endpoint.connector();
+//! let (mut requests, mut answers) = channel::connect(&connector, address, room).wait()?;
 //! requests.send_blocking("hello")?;
 //! assert_eq!(answers.recv_blocking()?.as_deref(), Some(&b"HELLO"[..]));
 //! drop(requests); // the server's last `recv`

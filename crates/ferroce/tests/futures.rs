@@ -451,6 +451,14 @@ fn solicited_messages_and_failures_make_events_where_others_do_not() {
         let limit = PollTimeout::try_from(limit).unwrap();
         poll(&mut [PollFd::new(driver.as_fd(), PollFlags::POLLIN)], limit).unwrap() == 1
     };
+    // What is still to be done for the device makes it readable for a moment; an event stays.
+    let falls_silent = || {
+        let begun = Instant::now();
+        while readable(Duration::ZERO) {
+            assert!(begun.elapsed() < DEADLINE, "an event has come");
+            std::thread::yield_now();
+        }
+    };
     for tag in 0..3 {
         server.queue_pair.post_receive(tag, &[]).unwrap();
     }
@@ -460,12 +468,13 @@ fn solicited_messages_and_failures_make_events_where_others_do_not() {
         client.completions.wait().unwrap().result.unwrap();
     };
     send(Operation::Send.into());
-    assert!(!readable(Duration::ZERO));
+    falls_silent();
     send(ferroce::qp::Work::from(Operation::Send).solicited());
     assert!(readable(DEADLINE));
     driver.dispatch().unwrap();
     let tags = [(); 2].map(|()| server.completions.poll().unwrap().unwrap().tag);
-    assert_eq!((tags, readable(Duration::ZERO)), ([0, 1], false));
+    assert_eq!(tags, [0, 1]);
+    falls_silent();
     server.queue_pair.flush().unwrap();
     assert!(readable(DEADLINE));
 }

@@ -130,7 +130,8 @@ impl Connection {
     /// # fn talk(connection: &Connection) -> ferroce::Result<()> {
     /// let queue_pair = connection.queue_pair();
     /// let receive = queue_pair.receive_buffer(connection.buffer(64)?)?;
-    /// connection.complete(queue_pair.submit_buffer(Operation::Send, connection.buffer_of(b"hi")?)?)?;
+    /// let said = connection.buffer_of(b"hi")?;
+    /// connection.complete(queue_pair.submit_buffer(Operation::Send, said)?)?;
     /// let (done, answer) = connection.complete(receive)?;
     /// assert_eq!(done.bytes as usize, answer.len());
     /// # Ok(())

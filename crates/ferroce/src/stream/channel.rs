@@ -154,7 +154,7 @@ impl<T: AsRef<[u8]>> Sender<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // The end needs no room at the peer. Whoever serves the rest finishes it.
+        // The end needs no room at the peer. What serves the rest finishes it.
         let noop = Context::from_waker(Waker::noop());
         let _ = self.shared.stream().end_mut().poll_close(&noop);
     }
