@@ -84,6 +84,18 @@ fn pair() -> (Side, Side) {
 
 /// As [`pair`]; `by` tells where to connect to for the listener's address.
 fn pair_by(by: impl FnOnce(SocketAddr) -> SocketAddr) -> (Side, Side) {
+    let (a, b) = asked_by(by);
+    b.id.accept(&b.param()).expect("accepted");
+    b.hears(EventKind::Established, 0);
+    a.hears(EventKind::Established, 0);
+    for side in [&a, &b] {
+        assert_eq!(side.end.qp.state(), QpState::Rts);
+    }
+    (a, b)
+}
+
+/// As [`pair_by`], but the second has not accepted yet.
+fn asked_by(by: impl FnOnce(SocketAddr) -> SocketAddr) -> (Side, Side) {
     let channels = [(); 2].map(|()| EventChannel::new().expect("a channel"));
     let [asking, asked] = channels;
     let listener = id(&asked);
@@ -109,12 +121,6 @@ fn pair_by(by: impl FnOnce(SocketAddr) -> SocketAddr) -> (Side, Side) {
         id: Arc::clone(&request.id),
         channel: asked,
     };
-    b.id.accept(&b.param()).expect("accepted");
-    b.hears(EventKind::Established, 0);
-    a.hears(EventKind::Established, 0);
-    for side in [&a, &b] {
-        assert_eq!(side.end.qp.state(), QpState::Rts);
-    }
     (a, b)
 }
 
@@ -265,6 +271,52 @@ fn child_destroyed() {
         assert_eq!(to.snapshot(), bytes);
         a.hears(EventKind::Disconnected, 0);
         b.hears(EventKind::Disconnected, 0);
+    }
+}
+
+#[test]
+fn a_greeting_arrives_although_the_server_ends_at_once() {
+    run("child_greeting", &[]);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_greeting() {
+    for disconnects in [false, true].repeat(20) {
+        let (a, b) = asked_by(|to| to);
+        a.end.recv(1, vec![]);
+        b.id.accept(&b.param()).expect("accepted");
+        b.end.send(2, SendOp::Send, vec![]);
+        b.end.done(2);
+        if disconnects {
+            b.disconnect();
+        } else {
+            b.end.qp.destroy();
+        }
+        a.hears(EventKind::Established, 0);
+        a.end.done(1);
+        a.hears(EventKind::Disconnected, 0);
+    }
+}
+
+#[test]
+fn an_end_before_anything_was_said_is_heard() {
+    run("child_silent_end", &[]);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_silent_end() {
+    for disconnects in [false, true].repeat(20) {
+        let (a, b) = asked_by(|to| to);
+        b.id.accept(&b.param()).expect("accepted");
+        if disconnects {
+            b.disconnect();
+        } else {
+            b.end.qp.destroy();
+        }
+        a.hears(EventKind::Established, 0);
+        a.hears(EventKind::Disconnected, 0);
     }
 }
 

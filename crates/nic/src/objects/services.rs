@@ -276,6 +276,11 @@ impl Services {
     pub(crate) fn watch_stream(&self, fd: RawFd, qpn: Qpn) -> io::Result<()> {
         self.rewatch_stream(fd, qpn, Interest::READ)
     }
+    /// A queue pair's TCP connection that was not watched for a while is watched again.
+    pub(crate) fn watch_stream_again(&self, fd: RawFd, qpn: Qpn) -> io::Result<()> {
+        let token = Token::Stream(qpn.get()).raw();
+        self.poller.add(fd, token, Interest::READ)
+    }
     /// Changes what a queue pair's TCP connection is watched for.
     pub(crate) fn rewatch_stream(&self, fd: RawFd, qpn: Qpn, interest: Interest) -> io::Result<()> {
         let token = Token::Stream(qpn.get()).raw();

@@ -308,6 +308,8 @@ impl Qp {
             self.take_short_ring_acks(locked, now, &mut DirectDelivery::default());
             self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
             self.on_chunk_dropped(locked, now);
+        } else {
+            self.look_at_tcp(locked, now);
         }
     }
 

@@ -92,7 +92,7 @@ impl Qp {
             return;
         }
         if let Some(stream) = &mut locked.stream {
-            if stream.way() == Way::WithinHost {
+            if stream.way() != Way::Tcp {
                 // An event of before.
                 return;
             }
@@ -251,7 +251,7 @@ impl Qp {
     }
 
     /// Tells the connection manager of the end.
-    fn tell_stream_events(&self, locked: &mut Locked) {
+    pub(super) fn tell_stream_events(&self, locked: &mut Locked) {
         let id = locked.stream.as_ref().map(|stream| stream.id());
         let Some(iwarp) = iwarp_of(locked) else {
             return;
@@ -293,9 +293,11 @@ impl Qp {
     }
 
     /// The stream was broken off.
-    fn reset_stream(&self, locked: &mut Locked) {
+    pub(super) fn reset_stream(&self, locked: &mut Locked) {
         self.say(locked, Chunk::Reset);
-        if let Some(stream) = locked.stream.take() {
+        if let Some(stream) = locked.stream.take()
+            && stream.way() == Way::Tcp
+        {
             stream.reset();
         }
         locked.set_path(self, None);

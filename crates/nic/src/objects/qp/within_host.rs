@@ -15,8 +15,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use ferroce_os::clock;
 use ferroce_proto::ids::{Gid, Qpn};
+use ferroce_proto::iwarp::IwQp;
 use ferroce_proto::iwarp::chunk::{Chunk, MOST, Offer};
 use ferroce_proto::iwarp::mpa::Ticket;
 use ferroce_proto::mr::{Memory, Piece};
@@ -30,13 +33,15 @@ use crate::base::addressing::Addressing;
 use crate::base::counters::DropReason;
 use crate::base::numbers::slot_of;
 use crate::link::path::{Egress, Origin, Path, Reach};
-use crate::link::stream::{Obstacle, Way};
+use crate::link::stream::{Came, Obstacle, Way};
 use crate::objects::choose::to_process;
 
 /// Bytes of one batch, before its last chunk.
 const BATCH_BYTES: usize = 56 << 10;
 /// Bytes that a queue pair may send before others have their turn.
 const TURN_BYTES: usize = 1 << 18;
+/// How often an initiator that waits for the answer looks whether TCP has ended meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Qp {
     /// The initiator shows the ticket of the reply. Without a link to that process the stream goes
@@ -55,16 +60,29 @@ impl Qp {
         locked.set_path(self, Some(path));
         if let Some(stream) = &mut locked.stream {
             stream.set_way(Way::Asked);
+            // Only the end can come over TCP now, and what the peer said before is on the link.
+            self.services().unwatch_stream(stream.fd());
         }
+        locked.fails_at = Some(clock::monotonic() + LOOK_AGAIN);
         let nonce = ticket.nonce;
-        self.say(locked, Chunk::Offer(Offer { nonce, ends }));
+        if !self.say(locked, Chunk::Offer(Offer { nonce, ends })) {
+            self.go_over_tcp(locked);
+        }
     }
 
     /// The process that was asked knows no such ticket, or is gone.
     fn go_over_tcp(&self, locked: &mut Locked) {
         locked.set_path(self, None);
-        if let Some(stream) = &mut locked.stream {
-            stream.set_way(Way::Tcp);
+        let Some(stream) = &mut locked.stream else {
+            return;
+        };
+        let was = stream.way();
+        stream.set_way(Way::Tcp);
+        if was == Way::Asked
+            && let Err(error) = self.services().watch_stream_again(stream.fd(), self.qpn)
+        {
+            tracing::warn!(target: "ferroce::iwarp", qpn = self.qpn.get(), %error, "cannot watch a connection");
+            return self.on_stream_closed(locked, true, clock::monotonic());
         }
         if let Some(iwarp) = iwarp_of(locked) {
             iwarp.go_over_tcp();
@@ -90,18 +108,32 @@ impl Qp {
         match (chunk, way) {
             (_, None) => return Err(DropReason::State),
             (Chunk::Offer(offer), Some(way)) => {
-                self.accept_way_within_host(&mut locked, origin, (offer, way))?;
+                self.accept_way_within_host(&mut locked, origin, (offer, way), now)?;
             }
             (_, Some(Way::Tcp)) => return Err(DropReason::State),
             (_, Some(Way::Asked | Way::WithinHost)) if !locked.comes_from(origin) => {
                 return Err(DropReason::Origin);
             }
             (Chunk::Bytes(bytes), Some(_)) => self.take_chunk(&mut locked, bytes, now),
-            (Chunk::End, Some(_)) => self.on_stream_closed(&mut locked, false, now),
-            (Chunk::Reset, Some(_)) => self.on_stream_closed(&mut locked, true, now),
+            (Chunk::End | Chunk::Reset, Some(_)) => {
+                // As TCP would: the peer waits for this end's.
+                self.say(&mut locked, Chunk::End);
+                self.on_stream_closed(&mut locked, chunk == Chunk::Reset, now);
+            }
         }
         self.keep_timer(&mut locked);
         Ok(())
+    }
+
+    /// The answer to an offer is late: if TCP has ended, there will be none.
+    pub(super) fn look_at_tcp(&self, locked: &mut Locked, now: Time) {
+        let Some(stream) = locked.stream.as_ref().filter(|s| s.way() == Way::Asked) else {
+            return;
+        };
+        match stream.read(&mut [0]) {
+            Came::Nothing => locked.fails_at = Some(now + LOOK_AGAIN),
+            came => self.on_stream_closed(locked, came != Came::End, now),
+        }
     }
 
     fn take_chunk(&self, locked: &mut Locked, bytes: &[u8], now: Time) {
@@ -119,13 +151,16 @@ impl Qp {
         locked: &mut Locked,
         origin: Origin,
         (offer, way): (Offer, Way),
+        now: Time,
     ) -> Result<(), DropReason> {
         let agreement = iwarp_of(locked).and_then(|iwarp| iwarp.agreement().copied());
         let knows = agreement.is_some_and(|agreement| {
             let ticket = agreement.ticket.filter(|_| !agreement.is_initiator);
             ticket.is_some_and(|ticket| ticket.nonce == offer.nonce)
         });
-        let ends = locked.stream.as_ref().and_then(|stream| stream.ends().ok());
+        // One that has said its end over TCP is not heard over the link.
+        let open = locked.stream.as_ref().filter(|stream| !stream.has_ended());
+        let ends = open.and_then(|stream| stream.ends().ok());
         let (Some(ends), true, Way::Tcp) = (ends, knows, way) else {
             return Err(DropReason::State);
         };
@@ -134,6 +169,10 @@ impl Qp {
         }
         let egress = self.services().egress_to_own_user(origin.slot());
         let (Some(egress), Some(peer)) = (egress, origin.qpn()) else {
+            // Without a link the initiator cannot be told to go over TCP: it hears of the end.
+            self.with_iwarp(locked, now, IwQp::abort);
+            self.tell_stream_events(locked);
+            self.reset_stream(locked);
             return Err(DropReason::Origin);
         };
         let path = to_process(egress, peer, addressing(ends));
@@ -142,7 +181,9 @@ impl Qp {
         }
         locked.set_path(self, Some(path));
         self.go_within_host(locked);
-        self.say(locked, Chunk::Bytes(&[]));
+        if !self.say(locked, Chunk::Bytes(&[])) {
+            fail_soon(locked, now);
+        }
         Ok(())
     }
 
@@ -151,11 +192,12 @@ impl Qp {
         let Some(stream) = &mut locked.stream else {
             return;
         };
-        if stream.way() == Way::WithinHost {
-            return;
+        match stream.way() {
+            Way::WithinHost => return,
+            Way::Tcp => self.services().unwatch_stream(stream.fd()),
+            Way::Asked => {}
         }
         stream.set_way(Way::WithinHost);
-        self.services().unwatch_stream(stream.fd());
         if let Some(iwarp) = iwarp_of(locked) {
             iwarp.go_within_host();
         }
@@ -174,17 +216,17 @@ impl Qp {
         }
     }
 
-    /// Says something beside the bytes of the stream. What a full link does not take it keeps.
-    pub(super) fn say(&self, locked: &mut Locked, chunk: Chunk<'_>) {
+    /// Says something beside the bytes of the stream, if it has a link. What that does not take
+    /// now it keeps. Returns false if there is nobody.
+    pub(super) fn say(&self, locked: &mut Locked, chunk: Chunk<'_>) -> bool {
         let Some((path, egress)) = link_of(locked) else {
-            return;
+            return false;
         };
         let mut batch = egress.batch();
         batch.addressing = path.addressing;
         chunk.emit(peer_of(path), &mut batch.bytes);
         batch.end_packet();
-        // If its process is gone, that is told by itself.
-        let _ = egress.send(self.qpn, batch);
+        egress.send(self.qpn, batch)
     }
 
     /// What writes the stream to the link, if that has it.
