@@ -4,15 +4,19 @@
 mod common;
 
 use std::ffi::c_void;
+use std::os::fd::{AsFd, AsRawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
-use ferroce::Provider;
 use ferroce::device::Context;
-use ferroce::mem::{Access, MemoryRegion, ProtectionDomain};
+use ferroce::mem::{Access, MemoryRegion, ProtectionDomain, SharedMemory};
 use ferroce::qp::Operation;
 use ferroce::transport::Rc;
+use ferroce::{Error, Provider};
 use ferroce_abi::types::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE};
-use ferroce_abi::verbs::{ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_reg_mr};
+use ferroce_abi::verbs::{
+    ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova,
+};
 
 use common::bare::{Bare, contents};
 
@@ -35,9 +39,9 @@ fn a_region_that_c_registers_is_used_as_any_other() {
         // SAFETY: of the domain; this test touches the bytes by the region only.
         let region = unsafe {
             if owned {
-                MemoryRegion::from_raw(&bare.domain, raw)
+                MemoryRegion::from_raw(&bare.domain, raw, None)
             } else {
-                MemoryRegion::borrow_raw(&bare.domain, raw)
+                MemoryRegion::borrow_raw(&bare.domain, raw, None)
             }
         };
         assert_eq!((region.as_raw(), region.len()), (raw.as_ptr(), 16));
@@ -53,6 +57,75 @@ fn a_region_that_c_registers_is_used_as_any_other() {
             assert_eq!(unsafe { ibv_dereg_mr(raw.as_ptr()) }, 0);
         }
     }
+}
+
+/// Work goes to the address that C was told, from either side, and the bytes are where they are.
+#[test]
+fn a_region_is_named_by_the_address_that_it_was_registered_for() {
+    const IOVA: u64 = 0x12_3000;
+    if std::env::var("FERROCE_TEST_PROVIDER").as_deref() == Ok("system") {
+        return;
+    }
+    let bare = Bare::new();
+    let (a, _b) = bare.pair::<Rc>();
+    let bytes = NonNull::from(Box::leak(Box::new([0_u8; 16]))).cast::<c_void>();
+    let access = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE).cast_signed();
+    // SAFETY: a live domain, and bytes that are never freed.
+    let raw = unsafe { ibv_reg_mr_iova(bare.domain.as_raw(), bytes.as_ptr(), 16, IOVA, access) };
+    let raw = NonNull::new(raw).unwrap();
+    // SAFETY: of the domain; this test touches the bytes by the region only.
+    let region = unsafe { MemoryRegion::from_raw(&bare.domain, raw, Some(IOVA)) };
+    assert_eq!(region.remote().at(0).address, IOVA);
+    let said = bare.region(b"elsewhere");
+    let to = |start| Operation::Write(region.remote().at(start));
+    a.post_send(1, to(0), &[said.slice(0..9).unwrap()]).unwrap();
+    bare.done(1);
+    assert_eq!(contents(&region)[..9], *b"elsewhere");
+    // The same bytes as the source of work.
+    let slice = region.slice(4..9).unwrap();
+    a.post_send(2, Operation::Write(said.remote().at(0)), &[slice])
+        .unwrap();
+    bare.done(2);
+    assert_eq!(contents(&said), *b"wherehere");
+}
+
+/// A region of which C names no address serves work, and is not read or written here.
+#[test]
+fn a_region_without_an_address_is_for_work_only() {
+    if std::env::var("FERROCE_TEST_PROVIDER").as_deref() == Ok("system") {
+        return;
+    }
+    let bare = Bare::new();
+    let (a, _b) = bare.pair::<Rc>();
+    let memory = SharedMemory::new(4096).unwrap();
+    let access = (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE).cast_signed();
+    let file = memory.as_fd().as_raw_fd();
+    // SAFETY: a live domain, and an open descriptor.
+    let raw = unsafe { ibv_reg_dmabuf_mr(bare.domain.as_raw(), 0, 4096, 0x4000, file, access) };
+    let raw = NonNull::new(raw).unwrap();
+    // SAFETY: of the domain, and without an address.
+    let region = unsafe { MemoryRegion::from_raw(&bare.domain, raw, Some(0x4000)) };
+    assert_eq!(region.len(), 4096);
+    let said = bare.region(b"to a buffer");
+    a.post_send(
+        1,
+        Operation::Write(region.remote().at(8)),
+        &[said.slice(0..11).unwrap()],
+    )
+    .unwrap();
+    bare.done(1);
+    let word = u64::from_ne_bytes(*b"to a buf");
+    assert_eq!(memory.load(8).unwrap(), word);
+    let refused = [
+        region.read(0, &mut [0; 8]).unwrap_err(),
+        region.write(0, &[0; 8]).unwrap_err(),
+        region.load(8).unwrap_err(),
+        region.fetch_add(8, 1).unwrap_err(),
+    ];
+    assert!(refused.iter().all(|e| matches!(e, Error::Misuse(_))));
+    assert_eq!(memory.load(8).unwrap(), word);
+    let seen = catch_unwind(AssertUnwindSafe(|| region.atomic_bytes().len()));
+    seen.unwrap_err();
 }
 
 /// A context and a domain of C's own are borrowed, and are still there afterwards.

@@ -115,8 +115,12 @@ impl MemoryRegion {
     /// The bytes as peers and the device leave them to the program: anyone may change them at any
     /// time. For words there are [`load`](Self::load), [`store`](Self::store) and their like: see
     /// [memory that others write](crate::mem#memory-that-others-write).
+    ///
+    /// # Panics
+    /// For a [raw](Self::from_raw) region whose bytes this process does not reach.
     #[must_use]
     pub fn atomic_bytes(&self) -> &[AtomicU8] {
+        assert!(self.is_reached(), "{UNREACHED}");
         self.region.bytes().atomic_bytes(self.length)
     }
 
@@ -136,20 +140,21 @@ impl MemoryRegion {
     /// Copies bytes out, from `start` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]
+    /// [`Error::OutOfRange`]; [`Error::Misuse`] for a [raw](Self::from_raw) region whose bytes this
+    /// process does not reach.
     pub fn read(&self, start: usize, to: &mut [u8]) -> Result<()> {
         check(self.length, start, to.len())?;
-        self.region.bytes().load(start, to);
+        self.bytes()?.load(start, to);
         Ok(())
     }
 
     /// Copies bytes in, from `start` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]
+    /// As [`read`](Self::read).
     pub fn write(&self, start: usize, from: &[u8]) -> Result<()> {
         check(self.length, start, from.len())?;
-        self.region.bytes().store(start, from);
+        self.bytes()?.store(start, from);
         Ok(())
     }
 
@@ -157,9 +162,9 @@ impl MemoryRegion {
     /// the program reads after it is read later (`Acquire`).
     ///
     /// # Errors
-    /// [`Error::OutOfRange`]; [`Error::Unaligned`] if `start` is not at a multiple of 8.
+    /// As [`read`](Self::read); [`Error::Unaligned`] if `start` is not at a multiple of 8.
     pub fn load(&self, start: usize) -> Result<u64> {
-        word(self.region.bytes(), self.length, start).map(|bytes| bytes.load_word(start))
+        self.word(start).map(|bytes| bytes.load_word(start))
     }
 
     /// Sets the eight bytes from `start` on, as one. What the program has written before is there
@@ -168,7 +173,7 @@ impl MemoryRegion {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn store(&self, start: usize, value: u64) -> Result<()> {
-        word(self.region.bytes(), self.length, start).map(|bytes| bytes.store_word(start, value))
+        self.word(start).map(|bytes| bytes.store_word(start, value))
     }
 
     /// Adds to the eight bytes from `start` on, and gives what was there before. Atomic among the
@@ -178,7 +183,7 @@ impl MemoryRegion {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn fetch_add(&self, start: usize, add: u64) -> Result<u64> {
-        word(self.region.bytes(), self.length, start).map(|bytes| bytes.fetch_add(start, add))
+        self.word(start).map(|bytes| bytes.fetch_add(start, add))
     }
 
     /// Sets the eight bytes from `start` on to `swap` if they are `compare`, and gives what was
@@ -187,7 +192,7 @@ impl MemoryRegion {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn compare_swap(&self, start: usize, compare: u64, swap: u64) -> Result<u64> {
-        word(self.region.bytes(), self.length, start)
+        self.word(start)
             .map(|bytes| bytes.compare_swap(start, compare, swap))
     }
 
@@ -227,7 +232,28 @@ impl MemoryRegion {
     pub(crate) fn region(&self) -> &Arc<Region> {
         &self.region
     }
+
+    /// Whether this process reaches its bytes.
+    fn is_reached(&self) -> bool {
+        self.length <= self.region.bytes().size()
+    }
+
+    /// Its bytes, if this process reaches them.
+    fn bytes(&self) -> Result<&Bytes> {
+        if !self.is_reached() {
+            return Err(Error::Misuse(UNREACHED));
+        }
+        Ok(self.region.bytes())
+    }
+
+    /// The same, if a word is at `start`.
+    fn word(&self, start: usize) -> Result<&Bytes> {
+        word(self.bytes()?, self.length, start)
+    }
 }
+
+const UNREACHED: &str =
+    "this process does not reach the bytes of the memory region: it is for work only";
 
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -37,14 +37,8 @@ impl Bytes {
     }
 
     /// How many there are.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.size
-    }
-
-    /// Address of the first byte, as peers and work requests name it.
-    #[inline(always)]
-    pub(super) fn address(&self) -> u64 {
-        self.start.as_ptr().addr() as u64
     }
 
     /// Copies bytes out. The range must lie within the bytes.

@@ -56,7 +56,10 @@ impl Drop for Domain {
 pub(crate) struct Region {
     domain: Arc<Domain>,
     raw: NonNull<ibv_mr>,
+    /// Those that this process reaches: none where C names no address of them.
     bytes: Bytes,
+    /// Address of the first byte, as peers and work requests name it.
+    address: u64,
     home: Home,
     lkey: u32,
     rkey: u32,
@@ -176,32 +179,37 @@ impl Region {
         Self::register(domain, (bytes, length), Home::Elsewhere, access)
     }
 
-    /// A region that C has made of the domain, which deregisters it if it owns it.
+    /// A region that C has made of the domain, which deregisters it if it owns it; and its length.
+    /// Without `iova` its address is that of its bytes.
     ///
     /// # Safety
-    /// A live region, whose bytes are as for [`of_raw`](Self::of_raw) if they are touched here.
+    /// A live region, whose bytes are as for [`of_raw`](Self::of_raw), if C names their address.
     pub(super) unsafe fn adopt(
         domain: &Arc<Domain>,
         raw: NonNull<ibv_mr>,
+        iova: Option<u64>,
         owned: bool,
-    ) -> Arc<Self> {
+    ) -> (Arc<Self>, usize) {
         // SAFETY: a live region, whose fields do not change.
-        let (start, length, lkey, rkey) = unsafe {
+        let (addr, length, lkey, rkey) = unsafe {
             let region = raw.as_ptr();
             (
-                (*region).addr,
+                (*region).addr.cast::<u8>(),
                 (*region).length,
                 (*region).lkey,
                 (*region).rkey,
             )
         };
-        // On-demand regions of everything begin at 0.
-        let start = NonNull::new(start.cast::<u8>()).unwrap_or_else(NonNull::dangling);
-        Arc::new(Self {
+        // Of a dma-buf, of device memory, and of an on-demand region of everything there is none
+        // (`ibv_reg_dmabuf_mr(3)`, `ibv_alloc_dm(3)`, `ibv_reg_mr(3)`).
+        let (start, size) =
+            NonNull::new(addr).map_or((NonNull::dangling(), 0), |start| (start, length));
+        let region = Arc::new(Self {
             domain: Arc::clone(domain),
             raw,
-            // SAFETY: the caller's promise.
-            bytes: unsafe { Bytes::new(start, length) },
+            // SAFETY: the caller's promise, or no bytes.
+            bytes: unsafe { Bytes::new(start, size) },
+            address: iova.unwrap_or_else(|| addr.addr() as u64),
             home: if owned {
                 Home::Elsewhere
             } else {
@@ -209,7 +217,8 @@ impl Region {
             },
             lkey,
             rkey,
-        })
+        });
+        (region, length)
     }
 
     /// `ibv_reg_mr`. Lets go of the bytes' home if they cannot be registered.
@@ -246,6 +255,7 @@ impl Region {
             // SAFETY: valid until the region is dropped, and touched through this only, or as
             // atomics.
             bytes: unsafe { Bytes::new(start, size) },
+            address: start.as_ptr().addr() as u64,
             home,
             lkey,
             rkey,
@@ -273,7 +283,7 @@ impl Region {
     #[inline(always)]
     pub(super) fn element(&self, start: usize, length: u32) -> ibv_sge {
         ibv_sge {
-            addr: self.address() + start as u64,
+            addr: self.address + start as u64,
             length,
             lkey: self.lkey,
         }
@@ -303,10 +313,10 @@ impl Region {
     /// Address of the first byte, as peers and work requests name it.
     #[inline(always)]
     pub(crate) fn address(&self) -> u64 {
-        self.bytes.address()
+        self.address
     }
 
-    /// Its bytes, in whole words.
+    /// Its bytes, in whole words; none where this process does not reach them.
     #[inline]
     pub(crate) fn bytes(&self) -> &Bytes {
         &self.bytes

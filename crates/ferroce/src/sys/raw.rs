@@ -1,7 +1,6 @@
 //! Raw handles of the objects, and objects of raw handles.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use crate::Provider;
 use crate::cm::{EventChannel, Id};
@@ -99,14 +98,26 @@ impl MemoryRegion {
     /// A region that C has registered. It is deregistered when the last clone is gone, and all work
     /// on it has completed.
     ///
+    /// `iova` is the address by which work names its first byte, where that is not `ibv_mr.addr`:
+    /// what `ibv_reg_mr_iova` and `ibv_reg_dmabuf_mr` were told, 0 with `IBV_ACCESS_ZERO_BASED`
+    /// and for device memory.
+    ///
+    /// Where `ibv_mr.addr` is NULL (a dma-buf, device memory, an on-demand region of everything),
+    /// the region is for work only: to read or write its bytes here is
+    /// [`Error::Misuse`](crate::Error::Misuse).
+    ///
     /// # Safety
-    /// It is of the domain, and nothing else deregisters it. Its bytes are as for
-    /// [`of_raw`](Self::of_raw); where the processor cannot reach them (a dma-buf that is not
-    /// mapped, say), the region is used for work only, and not read or written.
+    /// It is of the domain, and nothing else deregisters it. Unless `ibv_mr.addr` is NULL, the
+    /// bytes there are as for [`of_raw`](Self::of_raw).
     #[must_use]
-    pub unsafe fn from_raw(domain: &ProtectionDomain, raw: NonNull<ibv_mr>) -> Self {
+    pub unsafe fn from_raw(
+        domain: &ProtectionDomain,
+        raw: NonNull<ibv_mr>,
+        iova: Option<u64>,
+    ) -> Self {
         // SAFETY: the caller's promise.
-        Self::of_region(unsafe { Region::adopt(&domain.0, raw, true) })
+        let (region, length) = unsafe { Region::adopt(&domain.0, raw, iova, true) };
+        Self::of_parts(region, length)
     }
 
     /// A region that stays the caller's.
@@ -115,13 +126,13 @@ impl MemoryRegion {
     /// As [`from_raw`](Self::from_raw), but that the caller deregisters it, when the last clone is
     /// gone and all work on it has completed.
     #[must_use]
-    pub unsafe fn borrow_raw(domain: &ProtectionDomain, raw: NonNull<ibv_mr>) -> Self {
+    pub unsafe fn borrow_raw(
+        domain: &ProtectionDomain,
+        raw: NonNull<ibv_mr>,
+        iova: Option<u64>,
+    ) -> Self {
         // SAFETY: the caller's promise.
-        Self::of_region(unsafe { Region::adopt(&domain.0, raw, false) })
-    }
-
-    fn of_region(region: Arc<Region>) -> Self {
-        let length = region.size();
+        let (region, length) = unsafe { Region::adopt(&domain.0, raw, iova, false) };
         Self::of_parts(region, length)
     }
 }
