@@ -1,14 +1,18 @@
-//! Resets, while other threads post.
+//! Resets, while other threads post, by either call, and of queue pairs on a shared receive queue.
 
 mod common;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Instant;
 
-use ferroce::mem::Buffer;
-use ferroce::qp::QueuePair;
-use ferroce::transport::Rc;
+use ferroce::cq::WorkStatus;
+use ferroce::mem::{Buffer, RawPiece};
+use ferroce::qp::{QueuePair, QueuePairAttributes, QueuePairState, UcOperation};
+use ferroce::srq::SharedReceiveQueue;
+use ferroce::transport::{Rc, Uc};
 
+use common::DEADLINE;
 use common::bare::Bare;
 
 /// What the device took before the reset it gives back, whatever other threads posted meanwhile: no
@@ -45,4 +49,62 @@ fn nothing_that_is_posted_during_a_reset_stays_behind() {
         let flushed = flushed.filter(|(ended, _)| ended.is_err());
         assert_eq!(flushed.count(), count);
     }
+}
+
+/// A change of state to RESET takes work back as `reset` does.
+#[test]
+fn futures_end_when_a_queue_pair_is_modified_to_reset() {
+    let bare = Bare::new();
+    let queue_pair: QueuePair<Rc> = bare.builder().build().unwrap();
+    bare.init(&queue_pair);
+    let buffer = Buffer::new(&bare.domain, 8).unwrap();
+    let mut receive = queue_pair.receive_buffer(buffer).unwrap();
+    let reset = QueuePairAttributes::new().state(QueuePairState::Reset);
+    queue_pair.modify(&reset).unwrap();
+    let (ended, buffer) = receive.try_wait().unwrap();
+    assert_eq!(ended.unwrap_err().status, WorkStatus::FLUSHED);
+    assert_eq!(buffer.capacity(), 8);
+}
+
+/// A receive of a shared queue comes back though only a part of its message had come.
+#[test]
+fn a_reset_gives_back_the_shared_receive_in_hand() {
+    const PACKET: u32 = 4096;
+    let bare = Bare::new();
+    let shared = SharedReceiveQueue::new(&bare.domain, 1, 1).unwrap();
+    let sender: QueuePair<Uc> = bare.builder().build().unwrap();
+    let receiver: QueuePair<Uc> = bare.builder().shared_receives(&shared).build().unwrap();
+    bare.connect(&sender, &receiver);
+    let buffer = Buffer::new(&bare.domain, 3 * PACKET as usize).unwrap();
+    let mut receive = shared.receive_buffer(buffer).unwrap();
+    shared.set_limit(1).unwrap();
+    // The sender finds out by the last packet that it may not read what is to go into it.
+    let region = bare.region(&[7; 2 * PACKET as usize]);
+    let readable = RawPiece {
+        address: region.remote().at(0).address,
+        length: 2 * PACKET,
+        local_key: region.local_key(),
+    };
+    let unreadable = RawPiece {
+        length: PACKET,
+        local_key: !region.local_key(),
+        ..readable
+    };
+    // SAFETY: the region stays until the end of the test; nothing has the other key.
+    unsafe { sender.post_send_raw(1, UcOperation::Send, &[readable, unreadable]) }.unwrap();
+    let failed = bare.completions.wait().unwrap();
+    assert_eq!(
+        failed.result.unwrap_err().status,
+        WorkStatus::LOCAL_PROTECTION
+    );
+    // The event that tells of the limit disarms it: the receive was taken.
+    let begun = Instant::now();
+    while shared.query().unwrap().limit != 0 {
+        assert!(begun.elapsed() < DEADLINE, "no packet has come");
+        thread::yield_now();
+    }
+    receiver.reset().unwrap();
+    let (ended, buffer) = receive.try_wait().unwrap();
+    assert_eq!(ended.unwrap_err().status, WorkStatus::FLUSHED);
+    assert_eq!(buffer.capacity(), 3 * PACKET as usize);
 }

@@ -142,7 +142,8 @@ impl<T: Transport> QueuePair<T> {
         self.handle.cap().max_inline_data
     }
 
-    /// Changes attributes, the state among them (`ibv_modify_qp(3)`).
+    /// Changes attributes, the state among them (`ibv_modify_qp(3)`). To RESET it is a
+    /// [`reset`](Self::reset).
     ///
     /// # Errors
     /// EINVAL if the state does not allow it or a value is out of its range; the message names
@@ -183,8 +184,12 @@ impl<T: Transport> QueuePair<T> {
     /// Goes back to RESET (`ibv_modify_qp(3)`; IBTA 1.7, 10.3.1.1): what is posted is forgotten by
     /// the device; futures of it end as flushed, and pollers hear nothing of it.
     ///
+    /// A queue pair that takes its receives from a shared receive queue is [flushed](Self::flush)
+    /// first, so that a receive into which a part of a message came completes. Pollers hear of what
+    /// was flushed then.
+    ///
     /// # Errors
-    /// The device is gone.
+    /// The device is gone; EINVAL over iWARP for a queue pair that had a connection.
     pub fn reset(&self) -> Result<()> {
         self.handle.reset()
     }

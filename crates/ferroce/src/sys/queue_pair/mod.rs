@@ -94,6 +94,15 @@ impl QueuePairHandle {
 
     /// `ibv_modify_qp`
     pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+        if mask & IBV_QP_STATE != 0 && attr.qp_state == IBV_QPS_RESET {
+            self.take_back(attr, mask)
+        } else {
+            self.change(attr, mask)
+        }
+    }
+
+    /// The call itself. The work of a queue pair that goes to RESET stays noted.
+    fn change(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
         // SAFETY: a live queue pair, and attributes.
         let errno = unsafe {
             (self.device.verbs.ibv_modify_qp)(self.raw.as_ptr(), attr, mask.cast_signed())
@@ -181,13 +190,19 @@ impl QueuePairHandle {
     pub(crate) fn reset(&self) -> Result<()> {
         let mut attr = ibv_qp_attr::zeroed();
         attr.qp_state = IBV_QPS_RESET;
+        self.modify(&mut attr, IBV_QP_STATE)
+    }
+
+    /// [`reset`](Self::reset), with these attributes.
+    fn take_back(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
+        self.end_shared_receives();
         let mut settled = Settled::default();
         {
             // What is noted now is what the device has, and the reset takes it away. What other
             // threads post afterwards is refused, or the device's.
             let mut turn = self.turn();
             let _alone = self.posting.alone();
-            self.modify(&mut attr, IBV_QP_STATE)?;
+            self.change(attr, mask)?;
             failures::forget(&self.device, self.number);
             if let Some(last) = turn.as_deref_mut() {
                 *last = None;
@@ -204,6 +219,19 @@ impl QueuePairHandle {
         // Wakers are anyone's code, which may post: not before others may.
         settled.finish();
         Ok(())
+    }
+
+    /// Receives that it took from a shared queue complete now, such as that of a message of which
+    /// not all has come. They are noted with that queue, so once this queue pair is gone, or was
+    /// reset, nobody would tell of them.
+    fn end_shared_receives(&self) {
+        if self.shared.is_some()
+            && let Some(receive) = &self.receive
+        {
+            // In RESET it is refused: then there are none.
+            let _ = self.flush();
+            let _ = receive.deliver();
+        }
     }
 
     /// Where its work completes.
@@ -235,14 +263,7 @@ impl Drop for QueuePairHandle {
             // A queue pair that stays attached is not destroyed, which is seen below.
             let _ = self.detach_only(group, lid);
         }
-        if self.shared.is_some()
-            && let Some(receive) = &self.receive
-        {
-            // Receives that it took from the shared queue complete now; when it is gone nobody
-            // would tell of them.
-            let _ = self.flush();
-            let _ = receive.deliver();
-        }
+        self.end_shared_receives();
         if let Some(identifier) = &self.identifier {
             identifier.give_up_queue_pair();
         }
