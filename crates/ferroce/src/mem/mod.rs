@@ -22,8 +22,8 @@
 //! instructions in assembly, each of which stands for atomic accesses to its bytes. Of other
 //! processes and of devices the model knows nothing; what they do is such instructions, too. A
 //! [`Buffer`] is plain bytes, since no work has it while the program has it, and peers have no key
-//! to it. (On processors other than x86-64 and aarch64 words are `AtomicU64`: there, do not race
-//! words with bytes.)
+//! to it. The crate has these instructions for x86-64 and aarch64, and does not compile for other
+//! processors.
 
 mod access;
 mod buffer;

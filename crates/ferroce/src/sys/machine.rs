@@ -6,19 +6,26 @@
 //! Whatever is wider is an instruction here, which the model does not look into: for it, one that
 //! moves a word is eight atomic accesses to bytes that happen to take place together.
 
+#[cfg(not(any(miri, target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!(
+    "ferroce is for x86-64 and aarch64: on other processors it has no instructions that read and \
+     write words of memory that others change, and without them safe programs could race accesses \
+     of different sizes, which is undefined behaviour"
+);
+
 /// Eight bytes.
 pub(super) const WORD: usize = size_of::<u64>();
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 mod aarch64;
-#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-mod elsewhere;
+#[cfg(miri)]
+mod miri;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64;
 
 #[cfg(all(target_arch = "aarch64", not(miri)))]
 pub(super) use aarch64::*;
-#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(super) use elsewhere::*;
+#[cfg(miri)]
+pub(super) use miri::*;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) use x86_64::*;

@@ -9,10 +9,11 @@ use std::arch::asm;
 #[inline(always)]
 pub(in crate::sys) unsafe fn load(from: *const u64) -> u64 {
     let value;
+    // Not `readonly`: the compiler may move reads of memory across what does not write any.
     // SAFETY: the caller's promise; it reads one word.
     unsafe {
         asm!("ldar {}, [{}]", out(reg) value, in(reg) from,
-            options(nostack, preserves_flags, readonly));
+            options(nostack, preserves_flags));
     }
     value
 }

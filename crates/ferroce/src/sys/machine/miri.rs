@@ -1,5 +1,5 @@
-//! The accesses of other processors, and of Miri, which runs no instructions: as the language has
-//! them.
+//! The accesses of Miri, which runs no instructions: as the language has them. It reports programs
+//! that race words with bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
