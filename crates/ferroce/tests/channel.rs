@@ -4,21 +4,32 @@
 mod common;
 
 use std::io::ErrorKind;
+use std::sync::mpsc;
 use std::thread;
 
 use ferroce::Error;
 use ferroce::channel::{self, Receiver, Sender};
+use ferroce::endpoint::Endpoint;
 use ferroce::stream::{Stream, StreamRoom};
 
+use common::DEADLINE;
 use common::door::{connector, endpoint, incoming, listener};
 
 type Ends = (Sender<Vec<u8>>, Receiver);
 
 /// Two ends, of endpoints of their own.
 fn pair(one: StreamRoom, other: StreamRoom) -> (Ends, Ends) {
-    let (listener, address) = listener(&endpoint());
+    pair_of((&endpoint(), one), (endpoint(), other))
+}
+
+/// Two ends, of these endpoints.
+fn pair_of(
+    (server, one): (&Endpoint, StreamRoom),
+    (client, other): (Endpoint, StreamRoom),
+) -> (Ends, Ends) {
+    let (listener, address) = listener(server);
     let connecting = thread::spawn(move || {
-        channel::connect(&connector(&endpoint()), address, other)
+        channel::connect(&connector(&client), address, other)
             .wait()
             .unwrap()
     });
@@ -124,4 +135,34 @@ fn a_dropped_end_arrives_whole() {
         Some(&b"last"[..])
     );
     assert_eq!(receiver.recv_blocking().unwrap(), None);
+}
+
+/// A receiver that is dropped holds its peer up no more, though the sender beside it is there and
+/// does nothing; and that one still sends.
+#[test]
+fn a_dropped_receiver_discards_what_comes() {
+    let room = StreamRoom::new(2, 8);
+    // One endpoint for both ends: what the other one waits for serves this one.
+    let here = endpoint();
+    let ((mut sender, receiver), (mut peer, mut answers)) =
+        pair_of((&here, room), (here.clone(), room));
+    let (done, waiting) = mpsc::channel();
+    thread::spawn(move || {
+        // Some before it is dropped, and many times the room behind it.
+        peer.send_blocking(b"unread".to_vec()).unwrap();
+        peer.send_blocking(b"unread".to_vec()).unwrap();
+        drop(receiver);
+        for _ in 0..20 {
+            peer.send_blocking(b"unread".to_vec()).unwrap();
+        }
+        done.send(peer).unwrap();
+    });
+    let peer = waiting.recv_timeout(DEADLINE).unwrap();
+    sender.send_blocking(b"answer".to_vec()).unwrap();
+    drop((sender, peer));
+    assert_eq!(
+        answers.recv_blocking().unwrap().as_deref(),
+        Some(&b"answer"[..])
+    );
+    assert_eq!(answers.recv_blocking().unwrap(), None);
 }

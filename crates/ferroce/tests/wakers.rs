@@ -5,7 +5,7 @@ mod common;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -210,6 +210,81 @@ fn a_task_that_ends_may_serve_the_endpoint_of_the_stream_that_it_read() {
     });
 }
 
+/// A task that uses one half of a channel when it is woken, and when it ends.
+struct UsingHalf {
+    half: Mutex<ferroce::channel::Receiver>,
+    woken: Sender<()>,
+}
+
+impl UsingHalf {
+    fn use_it(&self) {
+        // It may be woken by what it does here.
+        if let Ok(mut half) = self.half.try_lock() {
+            drop(half.try_recv());
+        }
+    }
+}
+
+impl Wake for UsingHalf {
+    fn wake(self: Arc<Self>) {
+        self.use_it();
+        self.woken.send(()).unwrap();
+    }
+}
+
+impl Drop for UsingHalf {
+    fn drop(&mut self) {
+        self.use_it();
+    }
+}
+
+type Channel = (
+    ferroce::channel::Sender<Vec<u8>>,
+    ferroce::channel::Receiver,
+);
+
+/// Both ends of a channel, of this endpoint and another.
+fn channels(here: &Endpoint) -> [Channel; 2] {
+    let (listener, address) = listener(here);
+    let room = StreamRoom::default();
+    let asking = thread::spawn(move || {
+        let connector = connector(&endpoint());
+        ferroce::channel::connect(&connector, address, room)
+            .wait()
+            .unwrap()
+    });
+    let near = ferroce::channel::accept(incoming(&listener), room).wait();
+    [near.unwrap(), asking.join().unwrap()]
+}
+
+#[test]
+fn a_task_of_one_half_of_a_channel_may_use_the_other() {
+    elsewhere(|| {
+        let here = endpoint();
+        let [(mut sender, half), far] = channels(&here);
+        let (woken, told) = channel();
+        let half = Mutex::new(half);
+        let task = Waker::from(Arc::new(UsingHalf { half, woken }));
+        let mut poll = |waker: &Waker| {
+            let sending = pin!(sender.send(vec![1]));
+            drop(sending.poll(&mut Context::from_waker(waker)));
+        };
+        drop(far);
+        // The half that finds the end of the connection wakes the tasks of both.
+        while told.try_recv().is_err() {
+            poll(Waker::noop());
+            here.dispatch().unwrap();
+            poll(&task);
+            thread::yield_now();
+        }
+        // It ends when another one takes its place.
+        poll(&task);
+        drop(task);
+        poll(Waker::noop());
+        told.iter().for_each(drop);
+    });
+}
+
 /// A task that counts, and panics.
 struct Panicking(Arc<AtomicUsize>);
 
@@ -266,7 +341,7 @@ fn who_waits_in_vain_again_and_again_leaves_nothing_behind() {
     for _ in 0..AGAIN {
         listener.accept().within(limit).wait().unwrap_err();
         near.disconnected().within(limit).wait().unwrap_err();
-        let mut next = std::pin::pin!(near.completions().next());
+        let mut next = pin!(near.completions().next());
         let limited = std::future::poll_fn(|context| {
             let polled = next.as_mut().poll(context);
             assert!(polled.is_pending());

@@ -5,21 +5,58 @@ use std::future::poll_fn;
 use std::io;
 use std::marker::PhantomData;
 use std::net::ToSocketAddrs;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Wake, Waker};
 
+use super::end::End;
 use super::frame::Form;
+use super::wakers::{Role, Wakers};
 use super::{Stream, StreamRoom};
 use crate::endpoint::{Awaitable, Connector, Endpoint, Incoming};
 
-/// Both halves of one end. What the other half does is done under the lock, which none holds while
-/// it waits.
+/// What both halves of one end share.
 #[derive(Clone)]
-struct Shared(Arc<Mutex<Stream>>);
+struct Shared(Arc<Parts>);
+
+struct Parts {
+    /// Invariant: no code of the program runs under the lock, nor does any thread wait under it.
+    /// Enforced by: the halves reach the end by [`Shared::act_for`] only, which notes wakers before
+    /// it takes the lock, and wakes when it has let go of it.
+    /// If broken: a waker that uses the other half stands still.
+    stream: Mutex<Stream>,
+    /// Of the end.
+    wakers: Arc<Wakers>,
+    /// Bytes of one message at most.
+    longest: usize,
+}
 
 impl Shared {
+    fn new(end: End) -> Self {
+        let (wakers, longest) = (Arc::clone(end.wakers()), end.longest());
+        Self(Arc::new(Parts {
+            stream: Mutex::new(Stream::new(end)),
+            wakers,
+            longest,
+        }))
+    }
+
     fn stream(&self) -> MutexGuard<'_, Stream> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Acts for a task, which is woken when there is something to do.
+    fn act_for<R>(&self, role: Role, context: &Context<'_>, act: impl FnOnce(&mut End) -> R) -> R {
+        self.0.wakers.set(role, context);
+        let (done, must_wake) = {
+            let mut stream = self.stream();
+            let end = stream.end_mut();
+            end.progress();
+            (act(end), end.must_wake())
+        };
+        if must_wake {
+            self.0.wakers.wake_by_ref();
+        }
+        done
     }
 
     fn endpoint(&self) -> Endpoint {
@@ -31,11 +68,38 @@ impl Shared {
         let served = self.endpoint().block_on(future);
         served.map_err(io::Error::other)?
     }
+
+    fn describe(&self, half: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Where it is written to is anyone's code, too.
+        let connection = format!("{:?}", self.stream().connection());
+        f.debug_tuple(half)
+            .field(&format_args!("{connection}"))
+            .finish()
+    }
+}
+
+/// Reads for a receiver that is gone, in the threads that serve the endpoint.
+struct Discard(Weak<Parts>);
+
+impl Discard {
+    /// Discards what is there, and is woken by what comes.
+    fn act(self: Arc<Self>, shared: &Shared) {
+        let waker = Waker::from(self);
+        shared.act_for(Role::Reader, &Context::from_waker(&waker), End::discard);
+    }
+}
+
+impl Wake for Discard {
+    fn wake(self: Arc<Self>) {
+        if let Some(parts) = self.0.upgrade() {
+            self.act(&Shared(parts));
+        }
+    }
 }
 
 /// Both halves of a new end.
-fn halves<T>(stream: Stream) -> (Sender<T>, Receiver) {
-    let shared = Shared(Arc::new(Mutex::new(stream)));
+fn halves<T>(end: End) -> (Sender<T>, Receiver) {
+    let shared = Shared::new(end);
     let receiver = Receiver(shared.clone());
     let sender = Sender {
         shared,
@@ -46,7 +110,8 @@ fn halves<T>(stream: Stream) -> (Sender<T>, Receiver) {
 
 /// Connects to a listener whose program [accepts](accept) channels. The connector's capacities and
 /// private data do not matter. The room is that of this end: how many messages may be here unread,
-/// and how long the longest is.
+/// and how long they are at most. The longest message, in either direction, is the shorter of both
+/// ends' rooms: see [`Sender::max_len`].
 ///
 /// # Errors
 /// Those of [`Connector::connect`]; [`Error::Misuse`](crate::Error::Misuse) for room of nothing,
@@ -60,7 +125,7 @@ pub fn connect<T: AsRef<[u8]> + 'static>(
     let preparing = connector.prepare(to);
     connector.awaitable(async move {
         let end = super::connect(preparing, (Form::Channel, room)).await?;
-        Ok(halves(Stream::new(end)))
+        Ok(halves(end))
     })
 }
 
@@ -72,9 +137,7 @@ pub fn accept<T: AsRef<[u8]> + 'static>(
     incoming: Incoming,
     room: StreamRoom,
 ) -> Awaitable<'static, (Sender<T>, Receiver)> {
-    super::accept(incoming, (Form::Channel, room), |end| {
-        halves(Stream::new(end))
-    })
+    super::accept(incoming, (Form::Channel, room), halves)
 }
 
 /// Sends messages to the [`Receiver`] of the peer, where each comes whole and in order.
@@ -86,10 +149,10 @@ pub struct Sender<T> {
 }
 
 impl<T: AsRef<[u8]>> Sender<T> {
-    /// Bytes of the longest message that the peer takes.
+    /// Bytes of the longest message: the shorter of both ends' rooms ([`StreamRoom::bytes`]).
     #[must_use]
     pub fn max_len(&self) -> usize {
-        self.shared.stream().end().longest()
+        self.shared.0.longest
     }
 
     /// Sends a message. Ready when it is on its way, which needs that the peer has room for it.
@@ -122,52 +185,63 @@ impl<T: AsRef<[u8]>> Sender<T> {
         now(self.poll_send(&noop, message.as_ref()))
     }
 
-    /// Ready when all that was sent is in the memory of the peer.
+    /// Ready when all that was sent is in the memory of the peer; over iWARP, where a SEND
+    /// completes earlier, when TCP has taken it.
     ///
     /// # Errors
     /// As [`send`](Self::send), if some is not and never will be.
     pub async fn flush(&mut self) -> io::Result<()> {
-        poll_fn(|context| self.shared.stream().end_mut().poll_flush(context)).await
+        let flush =
+            |context: &mut Context<'_>| self.shared.act_for(Role::Writer, context, End::poll_flush);
+        poll_fn(flush).await
     }
 
-    /// Ends this direction. Ready when all that was sent is in the memory of the peer.
+    /// Ends this direction. Ready as [`flush`](Self::flush) is.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     pub async fn close(self) -> io::Result<()> {
-        poll_fn(|context| self.shared.stream().end_mut().poll_close(context)).await
+        poll_fn(|context| self.poll_close(context)).await
     }
 
     fn poll_send(&self, context: &Context<'_>, message: &[u8]) -> Poll<io::Result<()>> {
-        let mut stream = self.shared.stream();
-        let longest = stream.end().longest();
-        if message.len() > longest {
-            let length = message.len();
+        let (length, longest) = (message.len(), self.max_len());
+        if length > longest {
             return Poll::Ready(Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("a message of {length} bytes; the peer takes {longest} at most"),
+                format!(
+                    "a message of {length} bytes, where the shorter of both ends' rooms has {longest}"
+                ),
             )));
         }
-        stream.end_mut().poll_send(context, message)
+        let send = |end: &mut End| end.poll_send(message);
+        self.shared.act_for(Role::Writer, context, send)
+    }
+}
+
+impl<T> Sender<T> {
+    fn poll_close(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.act_for(Role::Writer, context, End::poll_close)
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // The end needs no room at the peer. What serves the rest finishes it.
-        let noop = Context::from_waker(Waker::noop());
-        let _ = self.shared.stream().end_mut().poll_close(&noop);
+        // The end needs no room at the peer. The endpoint finishes it.
+        let _ = self.poll_close(&Context::from_waker(Waker::noop()));
     }
 }
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stream = self.shared.stream();
-        f.debug_tuple("Sender").field(stream.connection()).finish()
+        self.shared.describe("Sender", f)
     }
 }
 
 /// Receives the messages of the peer's [`Sender`].
+///
+/// If it is dropped while the [`Sender`] of this end is there, what comes is discarded: the peer
+/// goes on sending, and is not told. A task or thread that serves the endpoint does it.
 pub struct Receiver(Shared);
 
 impl Receiver {
@@ -213,27 +287,32 @@ impl Receiver {
     }
 
     fn poll_recv(&self, context: &Context<'_>, to: &mut Vec<u8>) -> Poll<io::Result<bool>> {
-        let mut stream = self.0.stream();
-        let end = stream.end_mut();
-        match end.poll_message(context)? {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(None) => return Poll::Ready(Ok(false)),
-            Poll::Ready(Some(message)) => {
-                to.clear();
-                to.extend_from_slice(message);
+        let receive = |end: &mut End| -> Poll<io::Result<bool>> {
+            match end.poll_message()? {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(Ok(false)),
+                Poll::Ready(Some(message)) => {
+                    to.clear();
+                    to.extend_from_slice(message);
+                }
             }
-        }
-        end.consume(usize::MAX);
-        Poll::Ready(Ok(true))
+            end.consume(usize::MAX);
+            Poll::Ready(Ok(true))
+        };
+        self.0.act_for(Role::Reader, context, receive)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let discard = Arc::new(Discard(Arc::downgrade(&self.0.0)));
+        discard.act(&self.0);
     }
 }
 
 impl fmt::Debug for Receiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stream = self.0.stream();
-        f.debug_tuple("Receiver")
-            .field(stream.connection())
-            .finish()
+        self.0.describe("Receiver", f)
     }
 }
 

@@ -1,23 +1,19 @@
-//! One end of a stream: its messages on the way, its counts, and how each direction ended.
+//! One end of a stream: what its program asks of it, its counts, and how each direction ended.
+
+mod traffic;
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::credits::{Credits, SPARE};
-use super::frame::{self, Form, HEADER, Kind, Offer};
+use super::credits::Credits;
+use super::frame::{Form, HEADER, Kind, Offer};
 use super::room::{Receives, StreamRoom};
 use super::wakers::{Role, Wakers};
-use crate::cq::{Done, WorkError};
 use crate::endpoint::Connection;
 use crate::mem::Buffer;
-use crate::qp::{Operation, PendingBuffer};
-
-/// Messages besides data that are on their way at most: two counts and the end.
-const CONTROL: usize = SPARE as usize;
+use crate::qp::PendingBuffer;
 
 /// Whether a direction goes on.
 #[derive(Clone, Debug)]
@@ -56,9 +52,13 @@ pub(super) struct End {
     writing: Way,
     /// Whether all data that was sent is with the peer, as far as it is known.
     delivered: bool,
+    /// Whether data that comes is read for nobody.
+    discards: bool,
     wakers: Arc<Wakers>,
     /// Of `wakers`.
     waker: Waker,
+    /// Whether the tasks are to be woken, once no lock is held.
+    wakes: bool,
 }
 
 impl End {
@@ -84,9 +84,43 @@ impl End {
             reading: Way::Open,
             writing: Way::Open,
             delivered: true,
+            discards: false,
             waker: Waker::from(Arc::clone(&wakers)),
             wakers,
+            wakes: false,
         }
+    }
+
+    /// Its tasks.
+    pub(super) fn wakers(&self) -> &Arc<Wakers> {
+        &self.wakers
+    }
+
+    /// Acts for a task, which is woken when there is something to do. No lock is held: wakers are
+    /// anyone's code.
+    pub(super) fn act_for<R>(
+        &mut self,
+        role: Role,
+        context: &Context<'_>,
+        act: impl FnOnce(&mut Self) -> R,
+    ) -> R {
+        self.wakers.set(role, context);
+        self.progress();
+        let done = act(self);
+        self.wake();
+        done
+    }
+
+    /// Wakes the tasks, if they are to be woken. No lock is held.
+    pub(super) fn wake(&mut self) {
+        if self.must_wake() {
+            self.waker.wake_by_ref();
+        }
+    }
+
+    /// Whether the tasks are to be woken now.
+    pub(super) fn must_wake(&mut self) -> bool {
+        std::mem::take(&mut self.wakes)
     }
 
     pub(super) fn connection(&self) -> &Connection {
@@ -99,17 +133,12 @@ impl End {
     }
 
     /// The bytes that are there; none at the end.
-    pub(super) fn poll_fill(&mut self, context: &Context<'_>) -> Poll<io::Result<&[u8]>> {
-        self.poll_message(context).map_ok(Option::unwrap_or_default)
+    pub(super) fn poll_fill(&self) -> Poll<io::Result<&[u8]>> {
+        self.poll_message().map_ok(Option::unwrap_or_default)
     }
 
     /// What was not taken of the oldest message; `None` at the end.
-    pub(super) fn poll_message(
-        &mut self,
-        context: &Context<'_>,
-    ) -> Poll<io::Result<Option<&[u8]>>> {
-        self.wakers.set(Role::Reader, context);
-        self.progress();
+    pub(super) fn poll_message(&self) -> Poll<io::Result<Option<&[u8]>>> {
         if let Some(buffer) = self.arrived.front() {
             return Poll::Ready(Ok(Some(&buffer[self.position..])));
         }
@@ -136,30 +165,26 @@ impl End {
         }
     }
 
+    /// Reads for nobody from now on: what is there and what comes takes no room of the peer's.
+    pub(super) fn discard(&mut self) {
+        self.discards = true;
+        while !self.arrived.is_empty() {
+            self.consume(usize::MAX);
+        }
+    }
+
     /// Sends as many of the bytes as one message takes, and tells how many.
-    pub(super) fn poll_write(
-        &mut self,
-        context: &Context<'_>,
-        from: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    pub(super) fn poll_write(&mut self, from: &[u8]) -> Poll<io::Result<usize>> {
         let count = from.len().min(self.bytes);
         if count > 0 {
-            return self.poll_send(context, &from[..count]).map_ok(|()| count);
+            return self.poll_send(&from[..count]).map_ok(|()| count);
         }
-        self.wakers.set(Role::Writer, context);
-        self.progress();
         self.writable()?;
         Poll::Ready(Ok(0))
     }
 
     /// Sends bytes as one message, for which they must not be too many.
-    pub(super) fn poll_send(
-        &mut self,
-        context: &Context<'_>,
-        message: &[u8],
-    ) -> Poll<io::Result<()>> {
-        self.wakers.set(Role::Writer, context);
-        self.progress();
+    pub(super) fn poll_send(&mut self, message: &[u8]) -> Poll<io::Result<()>> {
         self.writable()?;
         if !self.credits.may_send() {
             return Poll::Pending;
@@ -178,9 +203,7 @@ impl End {
     }
 
     /// Ready when nothing of the stream is on its way.
-    pub(super) fn poll_flush(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
-        self.wakers.set(Role::Writer, context);
-        self.progress();
+    pub(super) fn poll_flush(&mut self) -> Poll<io::Result<()>> {
         let waiting = self.sending.iter().any(|(kind, _)| *kind != Kind::Count);
         match &self.writing {
             _ if waiting => Poll::Pending,
@@ -191,9 +214,7 @@ impl End {
         }
     }
 
-    pub(super) fn poll_close(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
-        self.wakers.set(Role::Writer, context);
-        self.progress();
+    pub(super) fn poll_close(&mut self) -> Poll<io::Result<()>> {
         // To a peer that has closed and gone there is nothing to say.
         if !matches!(self.reading, Way::Ended) {
             self.not_lost()?;
@@ -204,8 +225,10 @@ impl End {
             if matches!(self.writing, Way::Open) {
                 self.writing = Way::Ended;
             }
+            // Its completion wakes.
+            self.progress();
         }
-        self.poll_flush(context)
+        self.poll_flush()
     }
 
     /// Whether data may be written.
@@ -240,134 +263,5 @@ impl End {
             .map_err(io::Error::other)?;
         self.unmade -= 1;
         Ok(Some(new))
-    }
-
-    /// Takes what the endpoint has brought, in both directions.
-    fn progress(&mut self) {
-        let waker = self.waker.clone();
-        let mut context = Context::from_waker(&waker);
-        self.take_received(&mut context);
-        while let Some((kind, pending)) = self.sending.front_mut() {
-            let Poll::Ready((result, buffer)) = Pin::new(pending).poll(&mut context) else {
-                break;
-            };
-            let kind = *kind;
-            self.sending.pop_front();
-            if result.is_err() {
-                // The peer's end may have come just before: it tells whether the failure matters.
-                self.take_received(&mut context);
-            }
-            self.sent(kind, result, buffer);
-        }
-        self.tell();
-    }
-
-    fn take_received(&mut self, context: &mut Context<'_>) {
-        while let Some(pending) = self.receiving.front_mut() {
-            let Poll::Ready((result, buffer)) = Pin::new(pending).poll(context) else {
-                break;
-            };
-            self.receiving.pop_front();
-            match result {
-                Ok(_) => self.receive(buffer),
-                Err(e) => self.lose(&format!("the connection ended: {e}")),
-            }
-        }
-    }
-
-    /// A message of this end has completed.
-    fn sent(&mut self, kind: Kind, result: Result<Done, WorkError>, buffer: Buffer) {
-        match kind {
-            Kind::Data => self.free.push(buffer),
-            Kind::Count => self.control.push(buffer),
-            Kind::End => {}
-        }
-        if let Err(e) = result {
-            // A peer that has closed and gone needs neither counts nor the end.
-            let needed =
-                kind == Kind::Data || (kind == Kind::End && !matches!(self.reading, Way::Ended));
-            self.delivered &= !needed;
-            let reason = format!("the connection ended before the peer had all: {e}");
-            if needed && matches!(self.writing, Way::Ended) {
-                self.writing = Way::Open;
-            }
-            self.writing.lose(io::ErrorKind::BrokenPipe, &reason);
-        }
-    }
-
-    /// A message of the peer has come.
-    fn receive(&mut self, buffer: Buffer) {
-        let parsed = frame::parse(&buffer).filter(|&(_, count)| self.credits.hear(count));
-        let open = matches!(self.reading, Way::Open);
-        match parsed.map(|(kind, _)| kind) {
-            Some(Kind::Data) if open && self.takes(&buffer) => self.arrived.push_back(buffer),
-            Some(Kind::Count) => self.repost(buffer),
-            Some(Kind::End) if open => self.reading = Way::Ended,
-            _ => {
-                let reason = "the peer sent what no stream sends";
-                self.reading.lose(io::ErrorKind::InvalidData, reason);
-                self.writing.lose(io::ErrorKind::InvalidData, reason);
-            }
-        }
-    }
-
-    /// Whether a data message may be like this: a stream has no empty ones.
-    fn takes(&self, message: &Buffer) -> bool {
-        self.form == Form::Channel || message.len() > HEADER
-    }
-
-    /// The queue pair does no more work.
-    fn lose(&mut self, reason: &str) {
-        self.reading.lose(io::ErrorKind::ConnectionReset, reason);
-        self.writing.lose(io::ErrorKind::BrokenPipe, reason);
-        // It may have been found by the task in the other direction.
-        self.waker.wake_by_ref();
-    }
-
-    /// Posts a receive again.
-    fn repost(&mut self, mut buffer: Buffer) {
-        let capacity = buffer.capacity();
-        buffer
-            .set_len(capacity)
-            .expect("invariant: as long as it can be");
-        match self.connection.queue_pair().receive_buffer(buffer) {
-            Ok(pending) => self.receiving.push_back(pending),
-            Err(refused) => self.lose(&refused.to_string()),
-        }
-    }
-
-    /// Tells the peer what was read, if it should be told now.
-    fn tell(&mut self) {
-        let counts = self.sending.iter().filter(|(kind, _)| *kind == Kind::Count);
-        // A peer that has ended its direction needs no room.
-        let pointless = !matches!(self.reading, Way::Open) || matches!(self.writing, Way::Lost(..));
-        if pointless || !self.credits.should_tell() || counts.count() >= CONTROL - 1 {
-            return;
-        }
-        let buffer = match self.control.pop() {
-            Some(buffer) => Ok(buffer),
-            None => self.connection.buffer(HEADER),
-        };
-        match buffer {
-            Ok(buffer) => self.send(Kind::Count, buffer),
-            Err(e) => self.lose(&e.to_string()),
-        }
-    }
-
-    /// Sends a message whose header is still to be written.
-    fn send(&mut self, kind: Kind, mut buffer: Buffer) {
-        buffer[..HEADER].copy_from_slice(&frame::header(kind, self.credits.tell()));
-        match self
-            .connection
-            .queue_pair()
-            .submit_buffer(Operation::Send, buffer)
-        {
-            Ok(pending) => self.sending.push_back((kind, pending)),
-            Err(refused) => {
-                self.delivered &= kind == Kind::Count;
-                self.writing
-                    .lose(io::ErrorKind::BrokenPipe, &refused.to_string());
-            }
-        }
     }
 }

@@ -19,6 +19,7 @@ use crate::endpoint::{Awaitable, Connection, Connector, Incoming, Prepared};
 use crate::{Error, Result};
 use end::End;
 use frame::{Form, Offer};
+use wakers::Role;
 
 pub use room::StreamRoom;
 pub use traits::Blocking;
@@ -214,12 +215,16 @@ impl Stream {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
-        self.end_mut().poll_fill(context)
+        let end = self.end_mut();
+        end.act_for(Role::Reader, context, |_| ());
+        end.poll_fill()
     }
 
     /// Takes that many of the bytes that [`poll_fill`](Self::poll_fill) gave.
     pub fn consume(&mut self, count: usize) {
-        self.end_mut().consume(count);
+        let end = self.end_mut();
+        end.consume(count);
+        end.wake();
     }
 
     /// [`write`](Self::write) for hand-written futures.
@@ -231,7 +236,8 @@ impl Stream {
         context: &mut Context<'_>,
         from: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.end_mut().poll_write(context, from)
+        self.end_mut()
+            .act_for(Role::Writer, context, |end| end.poll_write(from))
     }
 
     /// [`flush`](Self::flush) for hand-written futures.
@@ -239,7 +245,8 @@ impl Stream {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn poll_flush(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.end_mut().poll_flush(context)
+        self.end_mut()
+            .act_for(Role::Writer, context, End::poll_flush)
     }
 
     /// [`close`](Self::close) for hand-written futures.
@@ -247,7 +254,8 @@ impl Stream {
     /// # Errors
     /// As [`close`](Self::close).
     pub fn poll_close(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.end_mut().poll_close(context)
+        self.end_mut()
+            .act_for(Role::Writer, context, End::poll_close)
     }
 }
 
@@ -308,14 +316,17 @@ impl Drop for Stream {
             return;
         };
         let noop = Context::from_waker(Waker::noop());
-        if self.linger.is_zero() || end.poll_close(&noop).is_ready() {
+        if self.linger.is_zero() || close(&noop).is_ready() {
             return;
         }
         let endpoint = end.connection().endpoint();
         endpoint.finish(
             self.linger,
+        let endpoint = end.connection().endpoint();
+        let mut close =
+            move |context: &Context<'_>| end.act_for(Role::Writer, context, End::poll_close);
             poll_fn(move |context| {
-                let closed = end.poll_close(context);
+                let closed = close(context);
                 closed.map_err(|e| Error::io("closing a stream", e))
             }),
         );

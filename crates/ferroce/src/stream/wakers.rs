@@ -22,15 +22,18 @@ impl Wakers {
     }
 
     /// Sets the task that is woken from now on in a role.
+    ///
+    /// Wakers are anyone's code: none is cloned or dropped under the lock, nor may the caller hold
+    /// another one.
     pub(super) fn set(&self, role: Role, context: &Context<'_>) {
         let waker = context.waker();
+        let known = |known: &Waker| known.will_wake(waker);
+        if self.lock()[role as usize].as_ref().is_some_and(known) {
+            return;
+        }
+        let new = waker.clone();
         // In two statements: the lock must be free when the waker goes that was there.
-        let replaced = {
-            match &mut self.lock()[role as usize] {
-                Some(known) if known.will_wake(waker) => None,
-                place => place.replace(waker.clone()),
-            }
-        };
+        let replaced = self.lock()[role as usize].replace(new);
         drop(replaced);
     }
 }
