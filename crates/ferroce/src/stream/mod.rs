@@ -46,6 +46,12 @@ pub use traits::Blocking;
 ///   has it [closes](Self::close) or [flushes](Self::flush).
 /// - [`abort`](Self::abort) drops what is on its way, and tells the peer by the error.
 ///
+/// # Over iWARP
+/// A SEND over iWARP completes when TCP has taken it, not when the peer has it (RFC 5040, 5.5). So
+/// [`flush`](Self::flush) and [`close`](Self::close) are ready then, and a connection that fails
+/// later may still lose bytes: the peer's reader finds the error. A program that must know that
+/// they arrived has the peer answer.
+///
 /// # Ways to use it
 /// Its own methods are futures that need nothing but a task or thread that serves the
 /// [`Endpoint`](crate::endpoint::Endpoint). With the feature `tokio` it has tokio's `AsyncRead`,
@@ -145,7 +151,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Ready when all that was written is in the memory of the peer.
+    /// Ready when all that was written is in the memory of the peer; [over iWARP](Self#over-iwarp)
+    /// earlier.
     ///
     /// # Errors
     /// As [`write`](Self::write), if some is not and never will be.
@@ -154,7 +161,7 @@ impl Stream {
     }
 
     /// Ends this direction: the peer reads all that was written, then the end. Ready when it is in
-    /// the memory of the peer.
+    /// the memory of the peer; [over iWARP](Self#over-iwarp) earlier.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -315,16 +322,15 @@ impl Drop for Stream {
         let Some(mut end) = self.end.take() else {
             return;
         };
+        let endpoint = end.connection().endpoint();
+        let mut close =
+            move |context: &Context<'_>| end.act_for(Role::Writer, context, End::poll_close);
         let noop = Context::from_waker(Waker::noop());
         if self.linger.is_zero() || close(&noop).is_ready() {
             return;
         }
-        let endpoint = end.connection().endpoint();
         endpoint.finish(
             self.linger,
-        let endpoint = end.connection().endpoint();
-        let mut close =
-            move |context: &Context<'_>| end.act_for(Role::Writer, context, End::poll_close);
             poll_fn(move |context| {
                 let closed = close(context);
                 closed.map_err(|e| Error::io("closing a stream", e))

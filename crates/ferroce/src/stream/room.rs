@@ -14,7 +14,7 @@ use crate::{Error, Result};
 pub struct StreamRoom {
     /// Messages that can be here and unread; as many may be written and on their way. At least 1.
     pub buffers: u16,
-    /// Bytes of one message; at least 1.
+    /// Bytes of one message; at least 1. Messages are as long as the shorter of both ends' rooms.
     pub bytes: u32,
 }
 
