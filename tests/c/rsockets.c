@@ -221,6 +221,18 @@ static void vectors(void)
 	parted(ends);
 }
 
+/* Waits until a connection is over in the eyes of what carries it. */
+static void over(int fd)
+{
+	struct tcp_info info = { 0 };
+	socklen_t length;
+
+	do {
+		length = sizeof info;
+		MUST(k->getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length));
+	} while (info.tcpi_state != TCP_CLOSE && usleep(1000) == 0);
+}
+
 /* Each direction ends for itself. */
 static void halves(void)
 {
@@ -239,6 +251,10 @@ static void halves(void)
 	MUST(k->close(ends[1]));
 	EXPECT(k->recv(ends[0], bytes, 8, 0) == 0);
 	EXPECT(polled(ends[0], POLLIN | POLLOUT, 60000) & POLLHUP);
+	/* An end that both have said is no error. */
+	over(ends[0]);
+	EXPECT(!(polled(ends[0], POLLIN | POLLOUT, 60000) & POLLERR));
+	EXPECT(socket_error(ends[0]) == 0);
 	MUST(k->close(ends[0]));
 }
 

@@ -115,8 +115,7 @@ impl Stream {
         if how != Shutdown::Read {
             close(&mut self.writing, Side::ByUs);
         }
-        let ends_all = !self.is_reading() && !self.is_writing();
-        if ends_all && (was_reading || was_writing) {
+        if !self.is_open() && (was_reading || was_writing) {
             Some(Control::Disconnect)
         } else if was_writing && !self.is_writing() {
             Some(Control::Shutdown)
@@ -141,6 +140,12 @@ impl Stream {
     #[must_use]
     pub fn is_writing(&self) -> bool {
         self.writing == Side::Open
+    }
+
+    /// Whether any direction is left.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.is_reading() || self.is_writing()
     }
 
     /// Whether it was the program that ended its writing.

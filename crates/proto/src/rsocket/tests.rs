@@ -364,7 +364,7 @@ fn directions_end_as_the_protocol_says() {
         .push(Flight::Control(Message::Control(Control::Shutdown)));
     assert!(a.stream.outgoing.take_control());
     deliver(&mut a, &mut b);
-    assert!(b.stream.has_ended() && b.stream.is_writing());
+    assert!(b.stream.has_ended() && b.stream.is_writing() && b.stream.is_open());
     assert_eq!(b.send(b"last"), 4);
     // Reading is over, so the end of writing is the end of all.
     assert_eq!(
@@ -376,6 +376,6 @@ fn directions_end_as_the_protocol_says() {
         .on_message(Message::Control(Control::Disconnect))
         .unwrap();
     assert_eq!(a.read(10), b"last");
-    assert!(a.stream.has_ended() && !a.stream.is_writing());
+    assert!(a.stream.has_ended() && !a.stream.is_writing() && !a.stream.is_open());
     assert_eq!(a.stream.shutdown(Shutdown::Both), None);
 }

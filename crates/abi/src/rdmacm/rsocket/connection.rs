@@ -2,13 +2,14 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use ferroce_proto::rsocket::outgoing::{FIRST_TRANSFER, Sizes};
+use ferroce_proto::rsocket::outgoing::Sizes;
 use ferroce_proto::rsocket::{
     ByteOrder, ConnectionData, Control, Message, Shutdown, Stream, Target,
 };
 use libc::c_int;
 
 use super::errno::{Errno, Result};
+use super::io::Io;
 use super::iomap::Iomaps;
 use super::lane::{Completion, Lane};
 use super::post::{Payload, Remote};
@@ -21,19 +22,6 @@ pub(super) const MAX_INLINE: u32 = 256;
 /// On iWARP, where what comes without a receive ends the connection: credits that are left unused,
 /// since librdmacm's control messages and updates take receives that it has given credits for.
 const IWARP_SPARE: u16 = 8;
-
-/// What the lock of a connection holds.
-#[derive(Debug)]
-pub(super) struct Io {
-    pub(super) stream: Stream,
-    /// Why the connection ended, until a call has told the program.
-    error: Option<Errno>,
-    /// Nothing comes or goes any more.
-    is_over: bool,
-    /// Bytes that the running send call may put into its next message.
-    pub(super) transfer: u32,
-    pub(super) iomaps: Iomaps,
-}
 
 /// A connected stream.
 #[derive(Debug)]
@@ -58,15 +46,9 @@ impl Connection {
             queue: sizes.send_queue,
             inline: sizes.inline,
         };
-        let io = Io {
-            stream: Stream::new(send, sizes.half, sizes.credits, &given),
-            error: None,
-            is_over: false,
-            transfer: FIRST_TRANSFER,
-            iomaps: Iomaps::new(peer),
-        };
+        let stream = Stream::new(send, sizes.half, sizes.credits, &given);
         Self {
-            io: Mutex::new(io),
+            io: Mutex::new(Io::new(stream, Iomaps::new(peer))),
             peer_list: Remote {
                 address: peer.list.address,
                 key: peer.list.key,
@@ -93,27 +75,29 @@ impl Connection {
     pub(super) fn process(&self, io: &mut Io, waiters: &Waiters) {
         let polled = self
             .lane
-            .poll(|completion| self.on_completion(io, completion));
+            .poll(|completion| self.on_completion(io, completion, waiters));
         match polled {
             Ok(0) => {}
             Ok(_) => waiters.wake_others(),
-            Err(error) => io.fail(error),
+            Err(error) => io.fail(error, waiters),
         }
-        self.update(io);
+        self.update(io, waiters);
     }
 
-    fn on_completion(&self, io: &mut Io, completion: Completion) {
+    fn on_completion(&self, io: &mut Io, completion: Completion, waiters: &Waiters) {
         match completion {
             Completion::Sent => io.stream.outgoing.on_completed(),
             Completion::Received(message) => {
                 let message = self.with_spare(message);
                 if let Err(violation) = io.stream.on_message(message) {
                     tracing::warn!(target: "ferroce::rdmacm", "an rsocket's connection ends: {violation}");
-                    io.fail(Errno(libc::ECONNRESET));
+                    io.fail(Errno(libc::ECONNRESET), waiters);
                 }
             }
-            Completion::Failed(IBV_WC_RETRY_EXC_ERR) => io.fail(Errno(libc::ETIMEDOUT)),
-            Completion::Failed(_) => io.fail(Errno(libc::ECONNRESET)),
+            Completion::Failed(IBV_WC_RETRY_EXC_ERR) => {
+                io.fail(Errno(libc::ETIMEDOUT), waiters);
+            }
+            Completion::Failed(_) => io.fail(Errno(libc::ECONNRESET), waiters),
         }
     }
 
@@ -128,8 +112,12 @@ impl Connection {
     }
 
     /// Tells the peer of room and credits, if that is due.
-    pub(super) fn update(&self, io: &mut Io) {
-        if io.is_over || !io.stream.incoming.owes_update() || !io.stream.outgoing.take_control() {
+    pub(super) fn update(&self, io: &mut Io, waiters: &Waiters) {
+        // A peer that is told nothing more may be gone.
+        if io.is_over() || !io.stream.is_open() {
+            return;
+        }
+        if !io.stream.incoming.owes_update() || !io.stream.outgoing.take_control() {
             return;
         }
         let Some(update) = io.stream.incoming.take_update() else {
@@ -156,7 +144,7 @@ impl Connection {
                     .post_message(message, remote, Payload::Inline(&bytes))
             }
         };
-        io.note(posted);
+        io.note(posted, waiters);
     }
 
     fn post_bare(&self, message: Message) -> Result<()> {
@@ -182,7 +170,7 @@ impl Connection {
         self.process(&mut io, waiters);
         self.fetch_target(&mut io);
         let mut revents = 0;
-        let at_end = io.is_over || !io.stream.is_reading();
+        let at_end = io.is_over() || !io.stream.is_reading();
         let is_drained = io.stream.incoming.unread() == 0;
         if !is_drained || at_end {
             revents |= libc::POLLIN | libc::POLLRDNORM;
@@ -190,15 +178,15 @@ impl Connection {
         if at_end {
             revents |= libc::POLLRDHUP;
         }
-        if io.is_over || !io.stream.is_writing() || io.stream.outgoing.is_writable() {
+        if io.is_over() || !io.stream.is_writing() || io.stream.outgoing.is_writable() {
             revents |= libc::POLLOUT | libc::POLLWRNORM;
         }
         // Programs take both for the end, so they come after the last byte, as behind a FIN of TCP.
         let mut always = 0;
-        if is_drained && io.error.is_some() {
+        if is_drained && io.has_error() {
             always |= libc::POLLERR;
         }
-        if is_drained && (io.is_over || (at_end && !io.stream.is_writing())) {
+        if is_drained && (io.is_over() || (at_end && !io.stream.is_writing())) {
             always |= libc::POLLHUP;
         }
         revents & events | always
@@ -207,23 +195,23 @@ impl Connection {
     /// Ends directions for the program, and tells the peer. `false`: it cannot be told yet.
     pub(super) fn try_shutdown(&self, how: Shutdown, waiters: &Waiters) -> bool {
         let mut io = self.lock();
-        if !io.is_over && !io.stream.outgoing.has_control() {
+        if !io.is_over() && !io.stream.outgoing.has_control() {
             self.process(&mut io, waiters);
-            if !io.is_over && !io.stream.outgoing.has_control() {
+            if !io.is_over() && !io.stream.outgoing.has_control() {
                 return false;
             }
         }
         if let Some(control) = io.stream.shutdown(how) {
-            self.send_control(&mut io, control);
+            self.send_control(&mut io, control, waiters);
         }
         waiters.wake_others();
         true
     }
 
-    fn send_control(&self, io: &mut Io, control: Control) {
-        if !io.is_over && io.stream.outgoing.take_control() {
+    fn send_control(&self, io: &mut Io, control: Control, waiters: &Waiters) {
+        if !io.is_over() && io.stream.outgoing.take_control() {
             let posted = self.post_bare(Message::Control(control));
-            io.note(posted);
+            io.note(posted, waiters);
         }
     }
 
@@ -231,7 +219,7 @@ impl Connection {
     pub(super) fn is_flushed(&self, waiters: &Waiters) -> bool {
         let mut io = self.lock();
         self.process(&mut io, waiters);
-        io.is_over || io.stream.outgoing.is_idle()
+        io.is_over() || io.stream.outgoing.is_idle()
     }
 
     /// The connection manager says that the connection is over.
@@ -240,71 +228,24 @@ impl Connection {
         self.process(&mut io, waiters);
         // A peer that has said that it ends may go.
         let said = !io.stream.is_reading();
-        io.end(if said {
-            None
-        } else {
-            Some(Errno(libc::ECONNRESET))
-        });
+        io.end((!said).then_some(Errno(libc::ECONNRESET)), waiters);
         drop(io);
         self.lane.id().disconnect();
-        waiters.wake_all();
     }
 
     /// Sends a WRITE of nothing, which only the device of the peer answers.
-    pub(super) fn keep_alive(&self) {
+    pub(super) fn keep_alive(&self, waiters: &Waiters) {
         let mut io = self.lock();
-        if !io.is_over && io.stream.outgoing.is_idle() && io.stream.outgoing.take_control() {
+        if !io.is_over() && io.stream.outgoing.is_idle() && io.stream.outgoing.take_control() {
             let posted = self
                 .lane
                 .post_write(Remote::default(), Payload::Inline(&[]));
-            io.note(posted);
+            io.note(posted, waiters);
         }
     }
 
     /// `SO_ERROR`.
     pub(super) fn take_error(&self) -> c_int {
-        self.lock().error.take().map_or(0, |Errno(errno)| errno)
-    }
-}
-
-impl Io {
-    pub(super) fn note(&mut self, posted: Result<()>) {
-        if let Err(error) = posted {
-            self.fail(error);
-        }
-    }
-
-    fn fail(&mut self, error: Errno) {
-        self.end(Some(error));
-    }
-
-    fn end(&mut self, error: Option<Errno>) {
-        if !self.is_over {
-            self.is_over = true;
-            self.error = error;
-        }
-    }
-
-    /// Whether a call may write.
-    pub(super) fn check_writing(&mut self) -> Result<()> {
-        if self.stream.has_shut_writing() {
-            return Err(Errno(libc::EPIPE));
-        }
-        if self.is_over || !self.stream.is_writing() {
-            return Err(self.error.take().unwrap_or(Errno(libc::ECONNRESET)));
-        }
-        Ok(())
-    }
-
-    /// What a call that finds nothing to read answers; `None`: it may wait.
-    pub(super) fn why_empty(&mut self) -> Option<Result<()>> {
-        if !self.stream.is_reading() {
-            return Some(Ok(()));
-        }
-        self.is_over.then(|| self.error.take().map_or(Ok(()), Err))
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over
+        self.lock().take_error().map_or(0, |Errno(errno)| errno)
     }
 }

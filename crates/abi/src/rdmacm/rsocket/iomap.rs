@@ -6,8 +6,9 @@ use ferroce_proto::rsocket::{ConnectionData, IomapEntry, Message, Target};
 use libc::{c_int, c_void, off_t};
 
 use super::buffers::Buffers;
-use super::connection::{Connection, Io};
+use super::connection::Connection;
 use super::errno::{Errno, Result};
+use super::io::Io;
 use super::post::{Payload, Remote};
 use super::wait::Waiters;
 use crate::rdmacm::id::Id;
@@ -160,7 +161,7 @@ impl Connection {
     }
 
     /// Tells the peer of mappings. `false`: not of all, for now.
-    pub(super) fn send_iomaps(&self, io: &mut Io) -> bool {
+    pub(super) fn send_iomaps(&self, io: &mut Io, waiters: &Waiters) -> bool {
         while let Some(&place) = io.iomaps.unsent.front() {
             if !io.stream.outgoing.take_message() {
                 return false;
@@ -180,7 +181,7 @@ impl Connection {
             let posted = self
                 .lane
                 .post_message(message, remote, Payload::Inline(&bytes));
-            io.note(posted);
+            io.note(posted, waiters);
         }
         true
     }
@@ -217,14 +218,14 @@ impl Connection {
             let Some((remote, length)) = self.find(offset.wrapping_add(from.done() as u64)) else {
                 return Some(Ok(()));
             };
-            if self.send_iomaps(&mut io) {
+            if self.send_iomaps(&mut io, waiters) {
                 let want = u32::try_from(from.left()).unwrap_or(u32::MAX).min(length);
                 let outgoing = &mut io.stream.outgoing;
                 if let Some(chunk) = outgoing.next_write(remote.address, remote.key, want) {
                     let posted = self.with_payload(&chunk, from, |payload| {
                         self.lane.post_write(remote, payload)
                     });
-                    io.note(posted);
+                    io.note(posted, waiters);
                     continue;
                 }
             }

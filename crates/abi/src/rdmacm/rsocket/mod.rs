@@ -5,7 +5,7 @@
 //! | `calls`, `data_calls` | the C functions |
 //! | `table` | which descriptors are rsockets |
 //! | `socket`, `connect`, `listen` | states of stream sockets; connecting, accepting |
-//! | `connection`, `transfer` | a connected stream; its bytes |
+//! | `connection`, `io`, `transfer` | a connected stream; what its lock holds; its bytes |
 //! | `iomap` | memory that the peer writes to directly |
 //! | `lane`, `post`, `memory`, `cm_id` | verbs and identifiers, as owned objects |
 //! | `service` | the thread that does the connection manager's work |
@@ -23,6 +23,7 @@ mod connection;
 mod data_calls;
 mod epoll;
 mod errno;
+mod io;
 mod iomap;
 mod lane;
 mod listen;

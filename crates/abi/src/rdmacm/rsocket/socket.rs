@@ -198,7 +198,7 @@ impl Socket {
     pub(super) fn keep_alive(&self) -> Option<Duration> {
         let wait = self.control().options.keep_alive()?;
         let connection = self.connection.get()?;
-        connection.keep_alive();
+        connection.keep_alive(&self.waiters);
         (!connection.lock().is_over()).then_some(wait)
     }
 

@@ -4,8 +4,9 @@ use ferroce_proto::rsocket::Message;
 use ferroce_proto::rsocket::outgoing::{Chunk, FIRST_TRANSFER, MAX_TRANSFER};
 
 use super::buffers::Buffers;
-use super::connection::{Connection, Io, MAX_INLINE};
+use super::connection::{Connection, MAX_INLINE};
 use super::errno::Result;
+use super::io::Io;
 use super::post::{Payload, Remote};
 use super::wait::Waiters;
 
@@ -24,7 +25,7 @@ impl Connection {
             if from.left() == 0 {
                 return Some(Ok(()));
             }
-            let posted = self.send_iomaps(&mut io) && self.send_chunk(&mut io, from);
+            let posted = self.send_iomaps(&mut io, waiters) && self.send_chunk(&mut io, from, waiters);
             if posted {
                 continue;
             }
@@ -36,7 +37,7 @@ impl Connection {
         }
     }
 
-    fn send_chunk(&self, io: &mut Io, from: &mut Buffers<'_>) -> bool {
+    fn send_chunk(&self, io: &mut Io, from: &mut Buffers<'_>, waiters: &Waiters) -> bool {
         self.fetch_target(io);
         let want = io.next_want(from.left());
         let Some(chunk) = io.stream.outgoing.next_chunk(want) else {
@@ -51,7 +52,7 @@ impl Connection {
         let posted = self.with_payload(&chunk, from, |payload| {
             self.lane.post_message(message, remote, payload)
         });
-        io.note(posted);
+        io.note(posted, waiters);
         true
     }
 
@@ -119,7 +120,7 @@ impl Connection {
         }
         if !peek {
             io.stream.incoming.consume(copied);
-            self.update(&mut io);
+            self.update(&mut io, waiters);
         }
         Some(Ok(()))
     }
