@@ -52,23 +52,33 @@ impl Io {
         }
     }
 
-    /// Whether a call may write.
-    pub(super) fn check_writing(&mut self) -> Result<()> {
+    /// Whether a call that has moved `done` bytes may write.
+    pub(super) fn check_writing(&mut self, done: usize) -> Result<()> {
         if self.stream.has_shut_writing() {
             return Err(Errno(libc::EPIPE));
         }
         if self.is_over || !self.stream.is_writing() {
-            return Err(self.error.take().unwrap_or(Errno(libc::ECONNRESET)));
+            return Err(self.tell(done).unwrap_or(Errno(libc::ECONNRESET)));
         }
         Ok(())
     }
 
-    /// What a call that finds nothing to read answers; `None`: it may wait.
-    pub(super) fn why_empty(&mut self) -> Option<Result<()>> {
+    /// What a call that has moved `done` bytes and finds no more to read answers; `None`: it may
+    /// wait.
+    pub(super) fn why_empty(&mut self, done: usize) -> Option<Result<()>> {
         if !self.stream.is_reading() {
             return Some(Ok(()));
         }
-        self.is_over.then(|| self.error.take().map_or(Ok(()), Err))
+        self.is_over.then(|| self.tell(done).map_or(Ok(()), Err))
+    }
+
+    /// The error, for a call that has moved `done` bytes. A call that has moved some answers with
+    /// their number, so the error stays for the next call.
+    fn tell(&mut self, done: usize) -> Option<Errno> {
+        match done {
+            0 => self.error.take(),
+            _ => self.error,
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -126,6 +136,16 @@ mod tests {
             .unwrap();
         io.fail(RESET, &Waiters::default());
         assert!(io.is_over() && !io.has_error());
+    }
+
+    #[test]
+    fn a_call_that_has_moved_bytes_leaves_the_error_to_the_next() {
+        let mut io = io();
+        io.fail(RESET, &Waiters::default());
+        assert_eq!(io.check_writing(1), Err(RESET));
+        assert_eq!(io.why_empty(1), Some(Err(RESET)));
+        assert_eq!(io.why_empty(0), Some(Err(RESET)));
+        assert_eq!(io.why_empty(0), Some(Ok(())));
     }
 
     #[test]

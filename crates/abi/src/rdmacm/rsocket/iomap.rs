@@ -208,7 +208,7 @@ impl Connection {
         let mut io = self.lock();
         let mut looked = false;
         loop {
-            if let Err(error) = io.check_writing() {
+            if let Err(error) = io.check_writing(from.done()) {
                 return Some(Err(error));
             }
             if from.left() == 0 {

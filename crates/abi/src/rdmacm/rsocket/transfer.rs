@@ -19,7 +19,7 @@ impl Connection {
         }
         let mut looked = false;
         loop {
-            if let Err(error) = io.check_writing() {
+            if let Err(error) = io.check_writing(from.done()) {
                 return Some(Err(error));
             }
             if from.left() == 0 {
@@ -104,7 +104,7 @@ impl Connection {
             self.process(&mut io, waiters);
         }
         if io.stream.incoming.unread() as usize <= skip {
-            return io.why_empty();
+            return io.why_empty(to.done());
         }
         let skip = u32::try_from(skip).unwrap_or(u32::MAX);
         let want = u32::try_from(to.left()).unwrap_or(u32::MAX);
