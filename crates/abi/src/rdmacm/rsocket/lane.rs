@@ -116,8 +116,7 @@ impl Lane {
         if channel.is_null() {
             return Err(Errno::last());
         }
-        let entries = sizes.send_queue + sizes.receives();
-        let entries = c_int::try_from(entries).map_err(|_| Errno(libc::EINVAL))?;
+        let entries = c_int::try_from(sizes.completions(is_iwarp)).map_err(|_| Errno(libc::EINVAL))?;
         // SAFETY: a live context and channel.
         let cq = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel, 0) };
         if cq.is_null() {
@@ -155,8 +154,7 @@ impl Lane {
             recv_cq: self.cq,
             qp_type: IBV_QPT_RC,
             cap: ibv_qp_cap {
-                // On iWARP a message takes two.
-                max_send_wr: self.sizes.send_queue * if self.is_iwarp { 2 } else { 1 },
+                max_send_wr: self.sizes.sends(self.is_iwarp),
                 max_recv_wr: self.sizes.receives(),
                 max_send_sge: 2,
                 max_recv_sge: 1,
@@ -312,6 +310,17 @@ impl Lane {
 }
 
 impl LaneSizes {
+    /// Work requests of the send queue: on iWARP a message takes two.
+    fn sends(&self, is_iwarp: bool) -> u32 {
+        self.send_queue * if is_iwarp { 2 } else { 1 }
+    }
+
+    /// Completions that can be there at once. When a queue pair fails, work that is not signalled
+    /// completes too.
+    fn completions(&self, is_iwarp: bool) -> u32 {
+        self.sends(is_iwarp) + self.receives()
+    }
+
     /// Receives that are posted.
     fn receives(&self) -> u32 {
         u32::from(self.credits) + SPARE_RECEIVES
