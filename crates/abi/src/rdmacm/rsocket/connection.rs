@@ -11,7 +11,7 @@ use libc::c_int;
 use super::errno::{Errno, Result};
 use super::io::Io;
 use super::iomap::Iomaps;
-use super::lane::{Completion, Lane};
+use super::lane::{Completion, Lane, Polled};
 use super::post::{Payload, Remote};
 use super::wait::Waiters;
 use crate::rdmacm::lock;
@@ -77,8 +77,10 @@ impl Connection {
             .lane
             .poll(|completion| self.on_completion(io, completion, waiters));
         match polled {
-            Ok(0) => {}
-            Ok(_) => waiters.wake_others(),
+            Ok(Polled::Nothing) => {}
+            Ok(Polled::All) => waiters.wake_others(),
+            // The armed queue says nothing of what it holds already, so no thread may sleep now.
+            Ok(Polled::Part) => waiters.wake_all(),
             Err(error) => io.fail(error, waiters),
         }
         self.update(io, waiters);

@@ -63,6 +63,17 @@ pub(super) enum Completion {
     Failed(u32),
 }
 
+/// What a look at the completion queue gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Polled {
+    /// It was empty.
+    Nothing,
+    /// All that was there.
+    All,
+    /// As much as it holds, and there may be more.
+    Part,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -226,10 +237,12 @@ impl Lane {
         taken > 0
     }
 
-    /// Takes what has completed, and posts receives again. Returns how many there were.
-    pub(super) fn poll(&self, mut each: impl FnMut(Completion)) -> Result<usize> {
+    /// Takes what has completed, and posts receives again. A peer that sends all the time does not
+    /// keep the caller here: it takes at most as many completions as the queue holds.
+    pub(super) fn poll(&self, mut each: impl FnMut(Completion)) -> Result<Polled> {
+        let most = self.sizes.completions(self.is_iwarp) as usize;
         let mut total = 0;
-        loop {
+        while total < most {
             let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH as usize];
             // SAFETY: a live queue and room for so many.
             let polled = unsafe { poll_cq(self.cq, BATCH, wcs.as_mut_ptr().cast()) };
@@ -250,9 +263,13 @@ impl Lane {
             self.post_receives(&taken[..received])?;
             total += polled;
             if polled < BATCH as usize {
-                return Ok(total);
+                return Ok(match total {
+                    0 => Polled::Nothing,
+                    _ => Polled::All,
+                });
             }
         }
+        Ok(Polled::Part)
     }
 
     fn completion(&self, wc: &ibv_wc) -> Completion {
