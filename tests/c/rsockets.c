@@ -377,6 +377,42 @@ static void mixed(void)
 	close(pipes[1]);
 }
 
+static void last_poll(void *fd)
+{
+	char byte;
+
+	EXPECT(polled((int)(intptr_t)fd, POLLIN, 20) == 0);
+	EXPECT(k->send((int)(intptr_t)fd, "d", 1, 0) == 1);
+	EXPECT(k->recv((int)(intptr_t)fd, &byte, 1, 0) == 1 && byte == 'e');
+}
+
+static pthread_key_t at_end;
+
+static void *ends_with_a_call(void *fd)
+{
+	/* The destructor of a key runs after those of thread-local variables. */
+	MUST(pthread_setspecific(at_end, fd));
+	EXPECT(polled((int)(intptr_t)fd, POLLIN, 20) == 0);
+	return NULL;
+}
+
+/* A thread may wait in its last moments. */
+static void ending_thread(void)
+{
+	pthread_t thread;
+	char byte;
+	int ends[2];
+
+	connected(ends);
+	MUST(pthread_key_create(&at_end, last_poll));
+	MUST(pthread_create(&thread, NULL, ends_with_a_call, (void *)(intptr_t)ends[0]));
+	EXPECT(k->recv(ends[1], &byte, 1, 0) == 1 && byte == 'd');
+	EXPECT(k->send(ends[1], "e", 1, 0) == 1);
+	MUST(pthread_join(thread, NULL));
+	MUST(pthread_key_delete(at_end));
+	parted(ends);
+}
+
 /* Of librdmacm 65, whose header Debian does not have: looked up, since a program built here cannot name them. */
 static void repolled(void)
 {
@@ -472,6 +508,7 @@ int main(int argc, char **argv)
 		{ "full", full },
 		{ "both_ways", both_ways },
 		{ "mixed", mixed },
+		{ "ending_thread", ending_thread },
 		{ "options", options },
 	};
 

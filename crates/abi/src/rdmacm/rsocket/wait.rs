@@ -38,21 +38,28 @@ thread_local! {
 }
 
 impl Waker {
+    fn new() -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            event: EventFd::counter()?,
+            generation: fork::generation(),
+        }))
+    }
+
     /// The calling thread's.
     fn current() -> Result<Arc<Self>> {
-        CURRENT.with_borrow_mut(|current| {
-            if let Some(waker) = current
+        let kept = CURRENT.try_with(|current| {
+            let mut current = current.borrow_mut();
+            if let Some(waker) = &*current
                 && fork::is_current(waker.generation)
             {
                 return Ok(Arc::clone(waker));
             }
-            let waker = Arc::new(Self {
-                event: EventFd::counter()?,
-                generation: fork::generation(),
-            });
+            let waker = Self::new()?;
             *current = Some(Arc::clone(&waker));
             Ok(waker)
-        })
+        });
+        // The program may call from a destructor that runs at the thread's end, after ours.
+        kept.unwrap_or_else(|_| Self::new())
     }
 
     fn wake(&self) {
@@ -88,7 +95,9 @@ impl Waiters {
         if self.count.load(Ordering::SeqCst) == 0 {
             return;
         }
-        let me = CURRENT.with_borrow(|current| current.as_ref().map(Arc::as_ptr));
+        // At the thread's end nothing is kept. The thread then wakes itself too: no harm is done.
+        let me = CURRENT.try_with(|current| current.borrow().as_ref().map(Arc::as_ptr));
+        let me = me.ok().flatten();
         for waker in lock(&self.list).iter() {
             if Some(Arc::as_ptr(waker)) != me {
                 waker.wake();
