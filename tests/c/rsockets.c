@@ -413,6 +413,68 @@ static void ending_thread(void)
 	parted(ends);
 }
 
+static atomic_int caught;
+
+static void catch(int signal)
+{
+	(void)signal;
+	atomic_fetch_add(&caught, 1);
+}
+
+struct reader {
+	int fd;
+	bool polls;
+	ssize_t result;
+	int error;
+	atomic_bool done;
+};
+
+static void *reads_one(void *argument)
+{
+	struct reader *reader = argument;
+	struct pollfd one = { reader->fd, POLLIN, 0 };
+	char byte;
+
+	reader->result = reader->polls ? k->poll(&one, 1, -1) : k->recv(reader->fd, &byte, 1, 0);
+	reader->error = errno;
+	atomic_store(&reader->done, true);
+	return NULL;
+}
+
+/* Signals come to a thread that waits to read, until its call ends or it has caught 50 of them. */
+static void interrupted(struct reader *reader, int flags, int from)
+{
+	struct sigaction action = { .sa_handler = catch, .sa_flags = flags };
+	pthread_t thread;
+
+	MUST(sigaction(SIGUSR1, &action, NULL));
+	atomic_store(&caught, 0);
+	MUST(pthread_create(&thread, NULL, reads_one, reader));
+	while (atomic_load(&caught) < 50 && !atomic_load(&reader->done)) {
+		MUST(pthread_kill(thread, SIGUSR1));
+		usleep(1000);
+	}
+	if (from >= 0)
+		EXPECT(k->send(from, "r", 1, 0) == 1);
+	MUST(pthread_join(thread, NULL));
+}
+
+/* A handler with SA_RESTART does not end a call that reads; every handler ends one that polls. */
+static void signals(void)
+{
+	int ends[2];
+
+	connected(ends);
+	struct reader reader = { .fd = ends[1] }, restarted = reader, poller = { .fd = ends[1], .polls = true };
+	interrupted(&restarted, SA_RESTART, ends[0]);
+	EXPECT(restarted.result == 1 && atomic_load(&caught) >= 50);
+	interrupted(&reader, 0, -1);
+	EXPECT(reader.result == -1 && reader.error == EINTR);
+	interrupted(&poller, SA_RESTART, -1);
+	EXPECT(poller.result == -1 && poller.error == EINTR);
+	parted(ends);
+}
+
 /* Of librdmacm 65, whose header Debian does not have: looked up, since a program built here cannot name them. */
 static void repolled(void)
 {
@@ -509,6 +571,7 @@ int main(int argc, char **argv)
 		{ "both_ways", both_ways },
 		{ "mixed", mixed },
 		{ "ending_thread", ending_thread },
+		{ "signals", signals },
 		{ "options", options },
 	};
 

@@ -8,7 +8,7 @@ use libc::{c_int, fd_set, pollfd, timeval};
 use super::errno::{Errno, Result};
 use super::socket::Socket;
 use super::table;
-use super::wait::{self, Awaited, until};
+use super::wait::{self, Awaited, Signals, until};
 
 /// Descriptors that a call asks for: which of them are rsockets.
 struct Asked<'a> {
@@ -87,7 +87,7 @@ fn look_until(
     let mut awaited: Vec<&dyn Awaited> = sockets.map(|socket| &**socket as &dyn Awaited).collect();
     awaited.extend_from_slice(also);
     let others = asked.plain.clone();
-    let looked = until(&awaited, &others, deadline, || {
+    let looked = until(&awaited, &others, deadline, Signals::AsPoll, || {
         asked.look().or_else(|| stop().then_some(Ok(0)))
     })?;
     looked.unwrap_or(Ok(0))

@@ -16,7 +16,7 @@ use super::lane::Lane;
 use super::listen::Listener;
 use super::options::Options;
 use super::service::Service;
-use super::wait::{Awaited, Waiters, until};
+use super::wait::{Awaited, Signals, Waiters, until};
 use crate::rdmacm::lock;
 
 /// A connection that is being made.
@@ -145,7 +145,7 @@ impl Socket {
 
     /// Tries until `attempt` gives something, asleep in between.
     pub(super) fn wait<T>(&self, attempt: impl FnMut() -> Option<T>) -> Result<T> {
-        let done = until(&[self], &[], None, attempt)?;
+        let done = until(&[self], &[], None, Signals::AsRead, attempt)?;
         Ok(done.expect("invariant: without a deadline only success ends the wait"))
     }
 

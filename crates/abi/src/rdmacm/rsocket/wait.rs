@@ -14,12 +14,13 @@ use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fork;
 use ferroce_os::thread::uncancellable;
+use ferroce_os::waiter::{Waiter, Woken};
 use libc::{nfds_t, pollfd, timespec};
 
 use super::errno::{Errno, Result};
@@ -113,6 +114,28 @@ impl Waiters {
     }
 }
 
+/// Which signals end a call that sleeps (signal(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signals {
+    /// Those with a handler, as for `poll(2)`.
+    AsPoll,
+    /// Those with a handler without `SA_RESTART`, as for `read(2)`. For calls that wait for one
+    /// rsocket and nothing else.
+    AsRead,
+}
+
+impl Signals {
+    /// What sees the signals that a handler lets a call go on after. `None`: every signal ends the
+    /// call; in a sandbox without `signalfd(2)` that is so for all calls.
+    fn waiter(self) -> Option<&'static Waiter> {
+        static WAITER: OnceLock<Option<Waiter>> = OnceLock::new();
+        match self {
+            Self::AsPoll => None,
+            Self::AsRead => WAITER.get_or_init(|| Waiter::new().ok()).as_ref(),
+        }
+    }
+}
+
 /// What a thread can sleep for.
 pub(super) trait Awaited {
     /// Its threads.
@@ -141,14 +164,22 @@ impl<'a> Enlisted<'a> {
     }
 
     /// Sleeps until something happens, at most until `deadline`.
-    fn sleep(&self, others: &[pollfd], deadline: Option<Instant>) -> Result<()> {
+    fn sleep(
+        &self,
+        others: &[pollfd],
+        deadline: Option<Instant>,
+        signals: Signals,
+    ) -> Result<()> {
         let mut fds = vec![readable(self.waker.event.as_raw_fd())];
         for one in self.awaited {
             one.fds(&mut |fd| fds.push(readable(fd)));
         }
         fds.extend_from_slice(others);
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        poll(&mut fds, left)?;
+        match signals.waiter() {
+            Some(waiter) => read_like(waiter, &mut fds, left)?,
+            None => poll(&mut fds, left).map(drop)?,
+        }
         if fds[0].revents != 0 {
             self.waker.event.try_take()?;
         }
@@ -161,6 +192,23 @@ impl Drop for Enlisted<'_> {
     fn drop(&mut self) {
         for one in self.awaited {
             one.waiters().remove(&self.waker);
+        }
+    }
+}
+
+/// Sleeps until one of at most three descriptors is readable, as if in `read(2)`.
+///
+/// # Errors
+/// EINTR after a signal with a handler without `SA_RESTART`.
+fn read_like(waiter: &Waiter, fds: &mut [pollfd], timeout: Option<Duration>) -> Result<()> {
+    let at = |index: usize| fds.get(index).unwrap_or(&fds[0]).fd;
+    match waiter.wait([at(0), at(1), at(2)], timeout, &|_| ()) {
+        Woken::Interrupted => Err(Errno(libc::EINTR)),
+        Woken::Ready(ready) => {
+            for (fd, is_ready) in fds.iter_mut().zip(ready) {
+                fd.revents = if is_ready { libc::POLLIN } else { 0 };
+            }
+            Ok(())
         }
     }
 }
@@ -202,11 +250,12 @@ pub(super) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usiz
 /// at the deadline. `others` are descriptors that wake it too.
 ///
 /// # Errors
-/// EINTR after a signal.
+/// EINTR after a signal that `signals` has end the call.
 pub(super) fn until<T>(
     awaited: &[&dyn Awaited],
     others: &[pollfd],
     deadline: Option<Instant>,
+    signals: Signals,
     mut attempt: impl FnMut() -> Option<T>,
 ) -> Result<Option<T>> {
     if let Some(done) = attempt() {
@@ -237,7 +286,7 @@ pub(super) fn until<T>(
             if let Some(done) = attempt() {
                 return Ok(Some(done));
             }
-            enlisted.sleep(others, deadline)?;
+            enlisted.sleep(others, deadline, signals)?;
         }
     })
 }
