@@ -235,6 +235,12 @@ impl Connection {
         self.lane.id().disconnect();
     }
 
+    /// Ends the connection for the program.
+    pub(super) fn cut(&self, waiters: &Waiters) {
+        self.lock().end(None, waiters);
+        self.lane.id().disconnect();
+    }
+
     /// Sends a WRITE of nothing, which only the device of the peer answers.
     pub(super) fn keep_alive(&self, waiters: &Waiters) {
         let mut io = self.lock();

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ferroce_proto::rsocket::Shutdown;
 use libc::c_int;
@@ -18,6 +18,9 @@ use super::options::Options;
 use super::service::Service;
 use super::wait::{Awaited, Signals, Waiters, until};
 use crate::rdmacm::lock;
+
+/// How long `rclose` and `rshutdown` wait for the peer to take what was sent.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// A connection that is being made.
 #[derive(Debug)]
@@ -145,8 +148,17 @@ impl Socket {
 
     /// Tries until `attempt` gives something, asleep in between.
     pub(super) fn wait<T>(&self, attempt: impl FnMut() -> Option<T>) -> Result<T> {
-        let done = until(&[self], &[], None, Signals::AsRead, attempt)?;
+        let done = self.wait_by(None, attempt)?;
         Ok(done.expect("invariant: without a deadline only success ends the wait"))
+    }
+
+    /// As [`wait`](Self::wait), with `None` at the deadline.
+    fn wait_by<T>(
+        &self,
+        deadline: Option<Instant>,
+        attempt: impl FnMut() -> Option<T>,
+    ) -> Result<Option<T>> {
+        until(&[self], &[], deadline, Signals::AsRead, attempt)
     }
 
     /// As [`wait`](Self::wait), with one try only for a call that does not block.
@@ -202,20 +214,40 @@ impl Socket {
         (!connection.lock().is_over()).then_some(wait)
     }
 
-    /// `rshutdown`: waits until all that was sent has arrived, or never will.
+    /// `rshutdown`: waits until all that was sent has arrived, or never will, for [`LINGER`] at
+    /// most.
+    ///
+    /// # Errors
+    /// ENOTCONN; EINTR; ETIMEDOUT if the peer cannot even be told.
     pub(super) fn shutdown(&self, how: Shutdown) -> Result<()> {
         let connection = self.connection.get().ok_or(Errno(libc::ENOTCONN))?;
-        self.wait(|| connection.try_shutdown(how, &self.waiters).then_some(()))?;
-        self.wait(|| connection.is_flushed(&self.waiters).then_some(()))
+        self.shutdown_by(connection, how, Instant::now() + LINGER)
     }
 
-    /// `rclose`: ends what there is.
+    fn shutdown_by(
+        &self,
+        connection: &Connection,
+        how: Shutdown,
+        deadline: Instant,
+    ) -> Result<()> {
+        let told = self.wait_by(Some(deadline), || {
+            connection.try_shutdown(how, &self.waiters).then_some(())
+        })?;
+        told.ok_or(Errno(libc::ETIMEDOUT))?;
+        // What takes longer may still arrive, as after `shutdown(2)`.
+        let flushed = || connection.is_flushed(&self.waiters).then_some(());
+        self.wait_by(Some(deadline), flushed).map(drop)
+    }
+
+    /// `rclose`: ends what there is. A peer that takes nothing holds the program up for [`LINGER`],
+    /// and loses what it has not taken.
     pub(super) fn close(&self) {
-        if self.connection.get().is_some() {
+        if let Some(connection) = self.connection.get() {
+            let deadline = Instant::now() + LINGER;
+            let shut = || self.shutdown_by(connection, Shutdown::Both, deadline);
             // A signal must not cut the last bytes off.
-            while self.shutdown(Shutdown::Both) == Err(Errno(libc::EINTR)) {}
-            let id = Arc::clone(&self.control().id);
-            id.disconnect();
+            while shut() == Err(Errno(libc::EINTR)) {}
+            connection.cut(&self.waiters);
         }
         let ended = std::mem::replace(&mut self.control().phase, Phase::Failed);
         // Connections that nobody accepted end here, with no lock held.
