@@ -112,7 +112,9 @@ impl Service {
     /// Has a keepalive sent for `socket` at `due`, and then as it says.
     pub(super) fn keep_alive(&self, socket: &Arc<Socket>, due: Instant) {
         let mut list = lock(&self.keep_alives);
-        list.retain(|(_, other)| !ptr::eq(other.as_ptr(), Arc::as_ptr(socket)));
+        list.retain(|(_, other)| {
+            other.strong_count() > 0 && !ptr::eq(other.as_ptr(), Arc::as_ptr(socket))
+        });
         list.push((due, Arc::downgrade(socket)));
         drop(list);
         // It cannot fail: the count is far from its limit.
