@@ -20,7 +20,10 @@ use super::wait;
 use crate::rdmacm::types::{
     RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_cm_id, rdma_event_channel,
 };
-use crate::rdmacm::{lock, rdma_ack_cm_event, rdma_create_event_channel, rdma_get_cm_event};
+use crate::rdmacm::{
+    lock, rdma_ack_cm_event, rdma_create_event_channel, rdma_destroy_event_channel,
+    rdma_get_cm_event,
+};
 
 /// What happened to an identifier.
 #[derive(Debug)]
@@ -51,6 +54,14 @@ unsafe impl Send for Service {}
 // SAFETY: those functions lock what they use.
 unsafe impl Sync for Service {}
 
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Only that of a service whose thread was not started: the thread owns a part.
+        // SAFETY: made in `new`, destroyed only here, and no identifier was made on it.
+        unsafe { rdma_destroy_event_channel(self.channel) };
+    }
+}
+
 static SERVICE: Mutex<Option<Arc<Service>>> = Mutex::new(None);
 
 impl Service {
@@ -71,6 +82,7 @@ impl Service {
     }
 
     fn new() -> Result<Self> {
+        let nudge = EventFd::counter()?;
         // SAFETY: takes nothing.
         let channel = unsafe { rdma_create_event_channel() };
         if channel.is_null() {
@@ -84,7 +96,7 @@ impl Service {
             channel,
             sockets: Mutex::default(),
             keep_alives: Mutex::default(),
-            nudge: EventFd::counter()?,
+            nudge,
             generation: fork::generation(),
         })
     }
