@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
@@ -126,6 +127,35 @@ static void misuse(void)
 	REFUSED(k->shutdown(fd, SHUT_WR), ENOTCONN);
 	MUST(k->close(fd));
 	REFUSED(k->close(fd), EBADF);
+}
+
+static atomic_int closing;
+
+static void *closes(void *fd)
+{
+	atomic_fetch_add(&closing, 1);
+	while (atomic_load(&closing) < 2)
+		sched_yield();
+	return (void *)(intptr_t)(k->close((int)(intptr_t)fd) == 0);
+}
+
+/* Of two threads that close a descriptor, one has closed it. */
+static void racing_close(void)
+{
+	pthread_t threads[2];
+	void *closed[2];
+
+	for (int i = 0; i < 200; i++) {
+		int fd = k->socket(AF_INET, SOCK_STREAM, 0);
+
+		EXPECT(fd >= 0);
+		atomic_store(&closing, 0);
+		for (int j = 0; j < 2; j++)
+			MUST(pthread_create(&threads[j], NULL, closes, (void *)(intptr_t)fd));
+		for (int j = 0; j < 2; j++)
+			MUST(pthread_join(threads[j], &closed[j]));
+		EXPECT((closed[0] != NULL) + (closed[1] != NULL) == 1);
+	}
 }
 
 static void *connects_later(void *at)
@@ -562,6 +592,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} cases[] = {
 		{ "misuse", misuse },
+		{ "racing_close", racing_close },
 		{ "polled_listener", polled_listener },
 		{ "nonblocking_connect", nonblocking_connect },
 		{ "vectors", vectors },

@@ -97,20 +97,20 @@ pub(super) fn insert(kind: Kind, close_on_exec: bool) -> Result<RawFd> {
     Ok(fd)
 }
 
-/// Takes a descriptor out of the table, and frees it.
+/// Takes a descriptor out of the table, and frees it. Of several threads that do, one succeeds.
 ///
 /// # Errors
 /// EBADF if it is none.
 pub(super) fn remove(fd: RawFd) -> Result<Kind> {
-    let kind = kind(fd).ok_or(Errno(libc::EBADF))?;
     let at = index(fd).ok_or(Errno(libc::EBADF))?;
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
-    let entry = table.get_mut(at).and_then(Option::take);
+    let place = table.get_mut(at).ok_or(Errno(libc::EBADF))?;
+    let entry = place.take_if(|entry| fork::is_current(entry.generation));
+    let entry = entry.ok_or(Errno(libc::EBADF))?;
     drop(table);
-    drop(entry);
     // SAFETY: takes no pointers; the number is the table's.
     unsafe { libc::syscall(libc::SYS_close, fd) };
-    Ok(kind)
+    Ok(entry.kind)
 }
 
 /// `F_GETFD` or `F_SETFD`.
