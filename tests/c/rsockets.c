@@ -506,29 +506,122 @@ static void signals(void)
 }
 
 /* Of librdmacm 65, whose header Debian does not have: looked up, since a program built here cannot name them. */
+static int (*create)(int), (*ctl)(int, int, int, struct epoll_event *), (*wait_for)(int, struct epoll_event *, int, int);
+
+struct waiter {
+	int ep, timeout, result;
+	struct epoll_event got;
+};
+
+static void *waits(void *argument)
+{
+	struct waiter *waiter = argument;
+
+	waiter->result = wait_for(waiter->ep, &waiter->got, 1, waiter->timeout);
+	return NULL;
+}
+
+/* What is ready has its turn however few events are taken at once; one of several threads is told of EPOLLONESHOT. */
+static void shared_repoll(void)
+{
+	struct epoll_event one = { .events = EPOLLIN, .data.u64 = 1 }, two = { .events = EPOLLIN, .data.u64 = 2 }, got[2];
+	int a[2], b[2], ep;
+	pthread_t threads[2];
+
+	EXPECT((ep = create(0)) >= 0);
+	MUST(pipe(a));
+	MUST(pipe(b));
+	MUST(ctl(ep, EPOLL_CTL_ADD, a[0], &one));
+	MUST(ctl(ep, EPOLL_CTL_ADD, b[0], &two));
+	EXPECT(write(a[1], "a", 1) == 1 && write(b[1], "b", 1) == 1);
+	EXPECT(wait_for(ep, &got[0], 1, 0) == 1 && wait_for(ep, &got[1], 1, 0) == 1);
+	EXPECT(got[0].data.u64 + got[1].data.u64 == 3);
+	MUST(ctl(ep, EPOLL_CTL_DEL, b[0], NULL));
+	one.events |= EPOLLONESHOT;
+	for (int i = 0; i < 50; i++) {
+		struct waiter waiters[] = { { .ep = ep, .timeout = 5 }, { .ep = ep, .timeout = 5 } };
+
+		MUST(ctl(ep, EPOLL_CTL_MOD, a[0], &one));
+		for (int j = 0; j < 2; j++)
+			MUST(pthread_create(&threads[j], NULL, waits, &waiters[j]));
+		for (int j = 0; j < 2; j++)
+			MUST(pthread_join(threads[j], NULL));
+		EXPECT(waiters[0].result + waiters[1].result == 1);
+	}
+	MUST(k->close(ep));
+	for (int i = 0; i < 2; i++) {
+		close(a[i]);
+		close(b[i]);
+	}
+}
+
+/* A closed rsocket is no member any more: not for a thread that sleeps, and not for the next one with its number. */
+static void closed_member(void)
+{
+	struct epoll_event old = { .events = EPOLLIN, .data.u64 = 1 }, other = { .events = EPOLLIN, .data.u64 = 2 }, new = old;
+	struct sockaddr_storage at;
+	socklen_t length;
+	int listener = listening(&at, &length), ends[2], pipes[2], fds[16], n = 0, member, accepted;
+	struct waiter waiter = { .timeout = -1 };
+	pthread_t thread;
+	char byte;
+
+	EXPECT((waiter.ep = create(0)) >= 0);
+	connected(ends);
+	MUST(pipe(pipes));
+	member = ends[1];
+	MUST(ctl(waiter.ep, EPOLL_CTL_ADD, member, &old));
+	MUST(ctl(waiter.ep, EPOLL_CTL_ADD, pipes[0], &other));
+	MUST(pthread_create(&thread, NULL, waits, &waiter));
+	/* The other thread sleeps by then, as a rule; the case holds if not. */
+	usleep(100000);
+	MUST(k->close(member));
+	do
+		EXPECT(n < 16 && (fds[n] = k->socket(at.ss_family, SOCK_STREAM, 0)) >= 0);
+	while (fds[n++] != member);
+	MUST(k->connect(member, (struct sockaddr *)&at, length));
+	EXPECT((accepted = k->accept(listener, NULL, NULL)) >= 0);
+	new.data.u64 = 3;
+	MUST(ctl(waiter.ep, EPOLL_CTL_ADD, member, &new));
+	EXPECT(write(pipes[1], "p", 1) == 1);
+	MUST(pthread_join(thread, NULL));
+	EXPECT(waiter.result == 1 && waiter.got.data.u64 == 2);
+	EXPECT(read(pipes[0], &byte, 1) == 1);
+	EXPECT(k->send(accepted, "n", 1, 0) == 1);
+	EXPECT(wait_for(waiter.ep, &waiter.got, 1, 60000) == 1 && waiter.got.data.u64 == 3);
+	MUST(k->close(waiter.ep));
+	MUST(k->close(ends[0]));
+	MUST(k->close(accepted));
+	MUST(k->close(listener));
+	while (n > 0)
+		MUST(k->close(fds[--n]));
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
 static void repolled(void)
 {
-	int (*create)(int) = dlsym(RTLD_DEFAULT, "repoll_create");
-	int (*ctl)(int, int, int, struct epoll_event *) = dlsym(RTLD_DEFAULT, "repoll_ctl");
-	int (*wait)(int, struct epoll_event *, int, int) = dlsym(RTLD_DEFAULT, "repoll_wait");
 	struct epoll_event one = { .events = EPOLLIN, .data.u64 = 1 }, two = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = 2 }, got[4];
 	int ends[2], pipes[2], ep;
 
-	EXPECT(create && ctl && wait && (ep = create(EPOLL_CLOEXEC)) >= 0);
+	create = dlsym(RTLD_DEFAULT, "repoll_create");
+	ctl = dlsym(RTLD_DEFAULT, "repoll_ctl");
+	wait_for = dlsym(RTLD_DEFAULT, "repoll_wait");
+	EXPECT(create && ctl && wait_for && (ep = create(EPOLL_CLOEXEC)) >= 0);
 	connected(ends);
 	MUST(pipe(pipes));
 	MUST(ctl(ep, EPOLL_CTL_ADD, ends[1], &one));
 	MUST(ctl(ep, EPOLL_CTL_ADD, pipes[0], &two));
 	REFUSED(ctl(ep, EPOLL_CTL_ADD, ends[1], &one), EEXIST);
-	EXPECT(wait(ep, got, 4, 20) == 0);
+	EXPECT(wait_for(ep, got, 4, 20) == 0);
 	EXPECT(k->send(ends[0], "s", 1, 0) == 1);
-	EXPECT(wait(ep, got, 4, 60000) == 1 && got[0].events == EPOLLIN && got[0].data.u64 == 1);
+	EXPECT(wait_for(ep, got, 4, 60000) == 1 && got[0].events == EPOLLIN && got[0].data.u64 == 1);
 	EXPECT(write(pipes[1], "p", 1) == 1);
-	EXPECT(wait(ep, got, 4, 60000) == 2);
-	EXPECT(wait(ep, got, 4, 0) == 1 && got[0].data.u64 == 1);
+	EXPECT(wait_for(ep, got, 4, 60000) == 2);
+	EXPECT(wait_for(ep, got, 4, 0) == 1 && got[0].data.u64 == 1);
 	MUST(ctl(ep, EPOLL_CTL_MOD, pipes[0], &two));
 	MUST(k->close(ends[1]));
-	EXPECT(wait(ep, got, 4, 60000) == 1 && got[0].data.u64 == 2);
+	EXPECT(wait_for(ep, got, 4, 60000) == 1 && got[0].data.u64 == 2);
 	REFUSED(ctl(ep, EPOLL_CTL_DEL, ends[1], NULL), ENOENT);
 	MUST(k->close(ep));
 	MUST(k->close(ends[0]));
@@ -621,6 +714,8 @@ int main(int argc, char **argv)
 	k = &kinds[1];
 	iomaps();
 	repolled();
+	shared_repoll();
+	closed_member();
 	puts("as the socket call does");
 	return 0;
 }

@@ -94,7 +94,25 @@ pub(super) fn insert(kind: Kind, close_on_exec: bool) -> Result<RawFd> {
     // The number is the table's now.
     std::mem::forget(event);
     drop(left_behind);
+    forget_member(fd);
     Ok(fd)
+}
+
+/// Has what waits for several rsockets forget what a number stood for.
+fn forget_member(fd: RawFd) {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let entries = table.iter().flatten();
+    let current = entries.filter(|entry| fork::is_current(entry.generation));
+    let instances: Vec<_> = current
+        .filter_map(|entry| match &entry.kind {
+            Kind::Poll(instance) => Some(Arc::clone(instance)),
+            Kind::Stream(_) => None,
+        })
+        .collect();
+    drop(table);
+    for instance in instances {
+        instance.forget(fd);
+    }
 }
 
 /// Takes a descriptor out of the table, and frees it. Of several threads that do, one succeeds.
@@ -108,6 +126,7 @@ pub(super) fn remove(fd: RawFd) -> Result<Kind> {
     let entry = place.take_if(|entry| fork::is_current(entry.generation));
     let entry = entry.ok_or(Errno(libc::EBADF))?;
     drop(table);
+    forget_member(fd);
     // SAFETY: takes no pointers; the number is the table's.
     unsafe { libc::syscall(libc::SYS_close, fd) };
     Ok(entry.kind)
