@@ -227,6 +227,13 @@ static void nonblocking_connect(void)
 		EXPECT(socket_error(fd) == ECONNREFUSED);
 	}
 	MUST(k->close(fd));
+	EXPECT((fd = k->socket(at.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0)) >= 0);
+	if (k->connect(fd, (struct sockaddr *)&at, length) != 0 && errno == EINPROGRESS) {
+		EXPECT(polled(fd, POLLOUT, 60000) & POLLERR);
+		REFUSED(k->connect(fd, (struct sockaddr *)&at, length), ECONNREFUSED);
+		EXPECT(socket_error(fd) == 0);
+	}
+	MUST(k->close(fd));
 }
 
 /* Vectors and flags. */

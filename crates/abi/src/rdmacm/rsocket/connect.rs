@@ -24,6 +24,7 @@ use crate::rdmacm::types::{
 const FIRST_TIMEOUT_MS: c_int = 1000;
 /// Tries of a resolution.
 const TRIES: u32 = 7;
+
 impl Socket {
     /// `rconnect`.
     pub(super) fn connect(self: &Arc<Self>, destination: SocketAddr) -> Result<()> {
@@ -33,7 +34,15 @@ impl Socket {
             Phase::Connecting(_) if self.is_nonblocking() => return Err(Errno(libc::EALREADY)),
             Phase::Connecting(_) => {}
             Phase::Listening(_) | Phase::Accepting(_) => return Err(Errno(libc::EINVAL)),
+            // Another thread has closed it.
+            Phase::Failed if self.connection.get().is_some() => {
+                return Err(Errno(libc::ENOTCONN));
+            }
             Phase::Failed => {
+                // Of a try that did not block.
+                if let Some(error) = control.error.take() {
+                    return Err(error);
+                }
                 self.renew(&mut control)?;
                 self.begin(&mut control, destination)?;
             }
@@ -158,7 +167,7 @@ impl Socket {
             && let Some(lane) = lane.take()
         {
             let set = self.connection.set(Connection::new(lane, &peer));
-            set.expect("invariant: a socket connects once");
+            set.expect("invariant: a socket with a connection does not connect");
             control.phase = Phase::Connected;
             if let Some(wait) = control.options.keep_alive() {
                 Service::get()?.keep_alive(self, Instant::now() + wait);
