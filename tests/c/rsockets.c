@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -234,6 +235,33 @@ static void nonblocking_connect(void)
 		EXPECT(socket_error(fd) == 0);
 	}
 	MUST(k->close(fd));
+}
+
+/* At the limit of descriptors a connection waits until there is one for it. */
+static void descriptor_limit(void)
+{
+	struct sockaddr_storage at;
+	struct rlimit limit, none;
+	socklen_t length;
+	char byte;
+	int listener = listening(&at, &length), client, fd;
+
+	EXPECT((client = k->socket(at.ss_family, SOCK_STREAM, 0)) >= 0);
+	MUST(k->connect(client, (struct sockaddr *)&at, length));
+	EXPECT(polled(listener, POLLIN, 60000) == POLLIN);
+	EXPECT((fd = dup(2)) >= 0);
+	close(fd);
+	MUST(getrlimit(RLIMIT_NOFILE, &limit));
+	none = (struct rlimit){ .rlim_cur = (rlim_t)fd, .rlim_max = limit.rlim_max };
+	MUST(setrlimit(RLIMIT_NOFILE, &none));
+	REFUSED(k->accept(listener, NULL, NULL) == -1, EMFILE);
+	MUST(setrlimit(RLIMIT_NOFILE, &limit));
+	EXPECT((fd = k->accept(listener, NULL, NULL)) >= 0);
+	EXPECT(k->send(client, "l", 1, 0) == 1);
+	EXPECT(k->recv(fd, &byte, 1, 0) == 1 && byte == 'l');
+	MUST(k->close(fd));
+	MUST(k->close(client));
+	MUST(k->close(listener));
 }
 
 /* Vectors and flags. */
@@ -695,6 +723,7 @@ int main(int argc, char **argv)
 		{ "racing_close", racing_close },
 		{ "polled_listener", polled_listener },
 		{ "nonblocking_connect", nonblocking_connect },
+		{ "descriptor_limit", descriptor_limit },
 		{ "vectors", vectors },
 		{ "halves", halves },
 		{ "closed_peer", closed_peer },

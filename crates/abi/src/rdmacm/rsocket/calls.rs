@@ -118,10 +118,12 @@ pub unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
 /// `raccept` of `rsocket(7)`
 pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
     answer(table::get(socket).and_then(|listener| {
+        // First, as `accept(2)` does: without a descriptor the connection stays in the queue.
+        let reserved = table::reserve(false)?;
         let accepted = listener.accept()?;
         let peer = accepted.peer_addr().ok();
         let domain = accepted.domain();
-        let fd = table::insert(Kind::Stream(accepted), false)?;
+        let fd = reserved.give(Kind::Stream(accepted));
         // SAFETY: the caller's room.
         unsafe { write_address(peer, domain, addr, len) };
         Ok(fd)

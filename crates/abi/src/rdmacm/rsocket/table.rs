@@ -70,32 +70,56 @@ pub(super) fn instance(fd: RawFd) -> Result<Arc<Instance>> {
     }
 }
 
-/// Gives an rsocket, or what waits for some, a descriptor.
+/// A descriptor for an rsocket that is still to come.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    event: EventFd,
+    at: usize,
+}
+
+/// Makes a descriptor.
 ///
 /// # Errors
 /// EMFILE, ENFILE.
-pub(super) fn insert(kind: Kind, close_on_exec: bool) -> Result<RawFd> {
+pub(super) fn reserve(close_on_exec: bool) -> Result<Reserved> {
     let event = EventFd::counter()?;
     let fd = event.as_raw_fd();
     if !close_on_exec {
         descriptor_flags(fd, libc::F_SETFD, 0)?;
     }
     let at = index(fd).ok_or(Errno(libc::EBADF))?;
-    let entry = Entry {
-        kind,
-        generation: fork::generation(),
-    };
-    let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
-    if table.len() <= at {
-        table.resize_with(at + 1, || None);
+    Ok(Reserved { event, at })
+}
+
+impl Reserved {
+    /// Has the descriptor stand for `kind`.
+    pub(super) fn give(self, kind: Kind) -> RawFd {
+        let Self { event, at } = self;
+        let fd = event.as_raw_fd();
+        let entry = Entry {
+            kind,
+            generation: fork::generation(),
+        };
+        let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
+        if table.len() <= at {
+            table.resize_with(at + 1, || None);
+        }
+        let left_behind = table[at].replace(entry);
+        drop(table);
+        // The number is the table's now.
+        std::mem::forget(event);
+        drop(left_behind);
+        forget_member(fd);
+        fd
     }
-    let left_behind = table[at].replace(entry);
-    drop(table);
-    // The number is the table's now.
-    std::mem::forget(event);
-    drop(left_behind);
-    forget_member(fd);
-    Ok(fd)
+}
+
+/// Gives an rsocket, or what waits for some, a descriptor.
+///
+/// # Errors
+/// EMFILE, ENFILE.
+pub(super) fn insert(kind: Kind, close_on_exec: bool) -> Result<RawFd> {
+    Ok(reserve(close_on_exec)?.give(kind))
 }
 
 /// Has what waits for several rsockets forget what a number stood for.
