@@ -6,6 +6,7 @@
 #include "common.h"
 
 #include <dlfcn.h>
+#include <endian.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -713,6 +714,69 @@ static void iomaps(void)
 	MUST(rclose(listener));
 }
 
+/* The private data of an rsocket, in the byte order of the network. */
+struct greeting {
+	uint8_t version, flags;
+	uint16_t credits;
+	uint8_t reserved[3], iomaps;
+	struct {
+		uint64_t address;
+		uint32_t key, length;
+	} list, buffer;
+};
+
+/* Accepts an rsocket's connection, grants it credits, and posts no receive. */
+static struct rdma_cm_id *accept_deaf(struct rdma_event_channel *channel, void *memory, uint32_t length)
+{
+	struct ibv_qp_init_attr attr = { .qp_type = IBV_QPT_RC,
+					 .cap = { .max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1 } };
+	struct rdma_cm_id *id = await(channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
+	struct greeting greeting = { .version = 1, .credits = htons(16) };
+	struct rdma_conn_param param = { .private_data = &greeting, .private_data_len = sizeof greeting, .rnr_retry_count = 7 };
+	struct ibv_mr *mr;
+
+	MUST(rdma_create_qp(id, NULL, &attr));
+	MUST_PTR(mr = ibv_reg_mr(id->pd, memory, length, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+	greeting.list.address = greeting.buffer.address = htobe64((uintptr_t)memory);
+	greeting.list.key = greeting.buffer.key = htonl(mr->rkey);
+	greeting.list.length = htonl(2);
+	greeting.buffer.length = htonl(length);
+	MUST(rdma_accept(id, &param));
+	return id;
+}
+
+/* A peer that takes nothing does not hold rclose for ever. */
+static void deaf_peer(void)
+{
+	static char memory[4096];
+	struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_PASSIVE, .ai_socktype = SOCK_STREAM }, *info;
+	struct rdma_event_channel *channel = rdma_create_event_channel();
+	struct rdma_cm_id *listener, *id;
+	long start, took;
+	int fd;
+
+	EXPECT(channel && getaddrinfo(host, NULL, &hints, &info) == 0);
+	MUST(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP));
+	MUST(rdma_bind_addr(listener, info->ai_addr));
+	MUST(rdma_listen(listener, 1));
+	EXPECT((fd = rsocket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK, 0)) >= 0);
+	REFUSED(rconnect(fd, rdma_get_local_addr(listener), info->ai_addrlen), EINPROGRESS);
+	freeaddrinfo(info);
+	id = accept_deaf(channel, memory, sizeof memory);
+	await(channel, RDMA_CM_EVENT_ESTABLISHED);
+	EXPECT(polled(fd, POLLOUT, 60000) == POLLOUT);
+	EXPECT(rsend(fd, "x", 1, 0) == 1);
+	start = now_ms();
+	MUST(rclose(fd));
+	took = now_ms() - start;
+	EXPECT(took >= 9000 && took < 10000 + SOON_MS);
+	await(channel, RDMA_CM_EVENT_DISCONNECTED);
+	rdma_destroy_qp(id);
+	MUST(rdma_destroy_id(id));
+	MUST(rdma_destroy_id(listener));
+	rdma_destroy_event_channel(channel);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -752,6 +816,7 @@ int main(int argc, char **argv)
 	repolled();
 	shared_repoll();
 	closed_member();
+	deaf_peer();
 	puts("as the socket call does");
 	return 0;
 }
