@@ -9,8 +9,8 @@ use libc::c_int;
 
 use super::cm_id::CmId;
 use super::connection::Connection;
+use super::endpoint::Endpoint;
 use super::errno::{Errno, Result};
-use super::lane::Lane;
 use super::service::{Event, Service};
 use super::socket::{Attempt, Control, Phase, Socket};
 use crate::rdmacm::types::{
@@ -68,7 +68,7 @@ impl Socket {
         control.phase = Phase::Connecting(Attempt {
             destination,
             tries: 1,
-            lane: None,
+            endpoint: None,
         });
         Ok(())
     }
@@ -163,10 +163,10 @@ impl Socket {
             control.id.disconnect();
             Errno(libc::ENOTSUP)
         })?;
-        if let Phase::Connecting(Attempt { lane, .. }) = &mut control.phase
-            && let Some(lane) = lane.take()
+        if let Phase::Connecting(Attempt { endpoint, .. }) = &mut control.phase
+            && let Some(endpoint) = endpoint.take()
         {
-            let set = self.connection.set(Connection::new(lane, &peer));
+            let set = self.connection.set(Connection::new(endpoint, &peer));
             set.expect("invariant: a socket with a connection does not connect");
             control.phase = Phase::Connected;
             if let Some(wait) = control.options.keep_alive() {
@@ -193,11 +193,11 @@ fn try_again(control: &mut Control) -> Result<()> {
 
 /// The route is known: makes the connection's objects, and asks the peer.
 fn ask(control: &mut Control) -> Result<()> {
-    let lane = Lane::new(&control.id, control.options.lane_sizes())?;
-    let data = lane.connection_data().to_bytes();
-    let asked = control.id.connect(&data, lane.is_iwarp());
+    let endpoint = Endpoint::new(&control.id, control.options.endpoint_sizes())?;
+    let data = endpoint.connection_data().to_bytes();
+    let asked = control.id.connect(&data, endpoint.is_iwarp());
     if let Phase::Connecting(attempt) = &mut control.phase {
-        attempt.lane = Some(lane);
+        attempt.endpoint = Some(endpoint);
     }
     asked
 }

@@ -8,10 +8,10 @@ use ferroce_proto::rsocket::{
 };
 use libc::c_int;
 
+use super::endpoint::{Completion, Endpoint, Polled};
 use super::errno::{Errno, Result};
 use super::io::Io;
 use super::iomap::Iomaps;
-use super::lane::{Completion, Lane, Polled};
 use super::post::{Payload, Remote};
 use super::wait::Waiters;
 use crate::rdmacm::lock;
@@ -30,15 +30,15 @@ pub(super) struct Connection {
     /// The list in which the peer looks for targets.
     peer_list: Remote,
     peer_order: ByteOrder,
-    pub(super) lane: Lane,
+    pub(super) endpoint: Endpoint,
 }
 
 impl Connection {
-    /// The connection over `lane` to the peer that said `peer`.
-    pub(super) fn new(lane: Lane, peer: &ConnectionData) -> Self {
-        let sizes = *lane.sizes();
+    /// The connection over `endpoint` to the peer that said `peer`.
+    pub(super) fn new(endpoint: Endpoint, peer: &ConnectionData) -> Self {
+        let sizes = *endpoint.sizes();
         let mut given = *peer;
-        if lane.is_iwarp() {
+        if endpoint.is_iwarp() {
             given.credits = given.credits.saturating_sub(IWARP_SPARE);
         }
         let send = Sizes {
@@ -54,7 +54,7 @@ impl Connection {
                 key: peer.list.key,
             },
             peer_order: peer.order,
-            lane,
+            endpoint,
         }
     }
 
@@ -74,7 +74,7 @@ impl Connection {
     /// there was anything.
     pub(super) fn process(&self, io: &mut Io, waiters: &Waiters) {
         let polled = self
-            .lane
+            .endpoint
             .poll(|completion| self.on_completion(io, completion, waiters));
         match polled {
             Ok(Polled::Nothing) => {}
@@ -106,7 +106,7 @@ impl Connection {
     /// See [`IWARP_SPARE`].
     fn with_spare(&self, message: Message) -> Message {
         match message {
-            Message::Update { limit } if self.lane.is_iwarp() => Message::Update {
+            Message::Update { limit } if self.endpoint.is_iwarp() => Message::Update {
                 limit: limit.wrapping_sub(IWARP_SPARE),
             },
             other => other,
@@ -132,9 +132,9 @@ impl Connection {
             None => self.post_bare(message),
             Some(half) => {
                 let target = Target {
-                    address: self.lane.receive.address(half.offset as usize),
-                    key: self.lane.receive.remote_key(),
-                    length: self.lane.sizes().half,
+                    address: self.endpoint.receive.address(half.offset as usize),
+                    key: self.endpoint.receive.remote_key(),
+                    length: self.endpoint.sizes().half,
                 };
                 let slot = (half.slot * Target::LEN) as u64;
                 let remote = Remote {
@@ -142,7 +142,7 @@ impl Connection {
                     key: self.peer_list.key,
                 };
                 let bytes = target.to_bytes(self.peer_order);
-                self.lane
+                self.endpoint
                     .post_message(message, remote, Payload::Inline(&bytes))
             }
         };
@@ -150,7 +150,7 @@ impl Connection {
     }
 
     fn post_bare(&self, message: Message) -> Result<()> {
-        self.lane
+        self.endpoint
             .post_message(message, Remote::default(), Payload::Inline(&[]))
     }
 
@@ -159,8 +159,8 @@ impl Connection {
         let Some(slot) = io.stream.wants_target() else {
             return;
         };
-        let at = self.lane.sizes().list_at() + slot * Target::LEN;
-        match self.lane.receive.take_target(at) {
+        let at = self.endpoint.sizes().list_at() + slot * Target::LEN;
+        match self.endpoint.receive.take_target(at) {
             Target { length: 0, .. } => io.stream.no_target(),
             target => io.stream.outgoing.set_target(target),
         }
@@ -232,13 +232,13 @@ impl Connection {
         let said = !io.stream.is_reading();
         io.end((!said).then_some(Errno(libc::ECONNRESET)), waiters);
         drop(io);
-        self.lane.id().disconnect();
+        self.endpoint.id().disconnect();
     }
 
     /// Ends the connection for the program.
     pub(super) fn cut(&self, waiters: &Waiters) {
         self.lock().end(None, waiters);
-        self.lane.id().disconnect();
+        self.endpoint.id().disconnect();
     }
 
     /// Sends a WRITE of nothing, which only the device of the peer answers.
@@ -246,7 +246,7 @@ impl Connection {
         let mut io = self.lock();
         if !io.is_over() && io.stream.outgoing.is_idle() && io.stream.outgoing.take_control() {
             let posted = self
-                .lane
+                .endpoint
                 .post_write(Remote::default(), Payload::Inline(&[]));
             io.note(posted, waiters);
         }

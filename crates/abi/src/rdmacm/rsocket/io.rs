@@ -98,9 +98,7 @@ impl Io {
 #[cfg(test)]
 mod tests {
     use ferroce_proto::rsocket::outgoing::Sizes;
-    use ferroce_proto::rsocket::{
-        ByteOrder, ConnectionData, Control, IomapSize, Message, Target,
-    };
+    use ferroce_proto::rsocket::{ByteOrder, ConnectionData, Control, IomapSize, Message, Target};
 
     use super::*;
 

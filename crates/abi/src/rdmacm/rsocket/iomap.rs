@@ -113,7 +113,7 @@ impl Connection {
             _ => Some(io.iomaps.place()?),
         };
         // SAFETY: live as long as the connection.
-        let pd = unsafe { Id::new(self.lane.id().as_ptr()) }?.pd();
+        let pd = unsafe { Id::new(self.endpoint.id().as_ptr()) }?.pd();
         let access = c_int::try_from(access).map_err(|_| Errno(libc::EINVAL))?;
         // SAFETY: the device's protection domain, and the caller's memory.
         let mr = unsafe { ibv_reg_mr(pd, buf, len, access) };
@@ -179,7 +179,7 @@ impl Connection {
             };
             let message = Message::Iomap(u32::try_from(place).unwrap_or(0));
             let posted = self
-                .lane
+                .endpoint
                 .post_message(message, remote, Payload::Inline(&bytes));
             io.note(posted, waiters);
         }
@@ -188,9 +188,9 @@ impl Connection {
 
     /// The peer's memory under `offset`, as it has told us.
     fn find(&self, offset: u64) -> Option<(Remote, u32)> {
-        let sizes = self.lane.sizes();
+        let sizes = self.endpoint.sizes();
         (0..usize::from(sizes.iomap.entries())).find_map(|index| {
-            let entry = self.lane.receive.iomap_entry(sizes.iomap_at(index));
+            let entry = self.endpoint.receive.iomap_entry(sizes.iomap_at(index));
             let (address, left) = entry.find(offset)?;
             let key = entry.target.key;
             Some((Remote { address, key }, left))
@@ -223,7 +223,7 @@ impl Connection {
                 let outgoing = &mut io.stream.outgoing;
                 if let Some(chunk) = outgoing.next_write(remote.address, remote.key, want) {
                     let posted = self.with_payload(&chunk, from, |payload| {
-                        self.lane.post_write(remote, payload)
+                        self.endpoint.post_write(remote, payload)
                     });
                     io.note(posted, waiters);
                     continue;

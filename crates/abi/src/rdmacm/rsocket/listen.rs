@@ -8,8 +8,8 @@ use libc::c_int;
 
 use super::cm_id::CmId;
 use super::connection::Connection;
+use super::endpoint::Endpoint;
 use super::errno::{Errno, Result};
-use super::lane::Lane;
 use super::options::Options;
 use super::service::Service;
 use super::socket::{Phase, Socket};
@@ -92,12 +92,12 @@ impl Socket {
             refuse(Errno(libc::EPROTO))
         })?;
         let options = self.room().map_err(refuse)?;
-        let lane = Lane::new(id, options.lane_sizes()).map_err(refuse)?;
-        let answer = lane.connection_data().to_bytes();
-        let is_iwarp = lane.is_iwarp();
+        let endpoint = Endpoint::new(id, options.endpoint_sizes()).map_err(refuse)?;
+        let answer = endpoint.connection_data().to_bytes();
+        let is_iwarp = endpoint.is_iwarp();
         let phase = Phase::Accepting(Arc::downgrade(self));
         let child = Self::assemble(self.domain(), Arc::clone(id), options, phase);
-        let set = child.connection.set(Connection::new(lane, &peer));
+        let set = child.connection.set(Connection::new(endpoint, &peer));
         set.expect("invariant: a new socket has no connection");
         service.watch(id, &child);
         if let Phase::Listening(listener) = &mut self.control().phase {

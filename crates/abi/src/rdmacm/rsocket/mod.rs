@@ -7,7 +7,7 @@
 //! | `socket`, `connect`, `listen` | states of stream sockets; connecting, accepting |
 //! | `connection`, `io`, `transfer` | a connected stream; what its lock holds; its bytes |
 //! | `iomap` | memory that the peer writes to directly |
-//! | `lane`, `post`, `memory`, `cm_id` | verbs and identifiers, as owned objects |
+//! | `endpoint`, `post`, `memory`, `cm_id` | verbs and identifiers, as owned objects |
 //! | `service` | the thread that does the connection manager's work |
 //! | `wait`, `poll`, `epoll` | sleeping; `rpoll` and `rselect`; `repoll_wait` |
 //! | `options`, `settings` | options of sockets, defaults of the host |
@@ -21,11 +21,11 @@ mod cm_id;
 mod connect;
 mod connection;
 mod data_calls;
+mod endpoint;
 mod epoll;
 mod errno;
 mod io;
 mod iomap;
-mod lane;
 mod listen;
 mod memory;
 mod options;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use ferroce_proto::rsocket::IomapSize;
 
 use super::connection::MAX_INLINE;
+use super::endpoint::EndpointSizes;
 use super::errno::{Errno, Result};
-use super::lane::LaneSizes;
 use super::service::Service;
 use super::settings::{self, LEAST_SEND_BUFFER};
 use super::socket::{Phase, Socket};
@@ -84,9 +84,9 @@ fn kernel_keep_idle() -> Duration {
 
 impl Options {
     /// Sizes of a connection's objects.
-    pub(super) fn lane_sizes(&self) -> LaneSizes {
+    pub(super) fn endpoint_sizes(&self) -> EndpointSizes {
         let credits = self.receive_queue.clamp(QUEUE.0, QUEUE.1);
-        LaneSizes {
+        EndpointSizes {
             send_queue: self.send_queue.clamp(QUEUE.0, QUEUE.1),
             credits: u16::try_from(credits).unwrap_or(u16::MAX),
             inline: self.inline.min(MAX_INLINE),

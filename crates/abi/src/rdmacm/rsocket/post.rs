@@ -6,8 +6,8 @@ use ferroce_proto::rsocket::Message;
 use ferroce_proto::rsocket::outgoing::Staged;
 use libc::c_int;
 
+use super::endpoint::Endpoint;
 use super::errno::{Errno, Result};
-use super::lane::Lane;
 use crate::types::{
     IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
     ibv_send_wr, ibv_send_wr_rdma, ibv_sge,
@@ -30,7 +30,7 @@ pub(super) struct Remote {
     pub(super) key: u32,
 }
 
-impl Lane {
+impl Endpoint {
     /// Posts a message, with a WRITE of `payload` if there is any.
     pub(super) fn post_message(
         &self,

@@ -11,8 +11,8 @@ use libc::c_int;
 
 use super::cm_id::CmId;
 use super::connection::Connection;
+use super::endpoint::Endpoint;
 use super::errno::{Errno, Result};
-use super::lane::Lane;
 use super::listen::Listener;
 use super::options::Options;
 use super::service::Service;
@@ -27,7 +27,7 @@ const LINGER: Duration = Duration::from_secs(10);
 pub(super) struct Attempt {
     pub(super) destination: SocketAddr,
     pub(super) tries: u32,
-    pub(super) lane: Option<Lane>,
+    pub(super) endpoint: Option<Endpoint>,
 }
 
 /// State of a socket.
@@ -76,19 +76,19 @@ impl Awaited for Socket {
 
     fn arm(&self) {
         if let Some(connection) = self.connection.get() {
-            connection.lane.arm();
+            connection.endpoint.arm();
         }
     }
 
     fn fds(&self, add: &mut dyn FnMut(RawFd)) {
         if let Some(connection) = self.connection.get() {
-            add(connection.lane.fd());
+            add(connection.endpoint.fd());
         }
     }
 
     fn take_events(&self) {
         if let Some(connection) = self.connection.get()
-            && connection.lane.take_events()
+            && connection.endpoint.take_events()
         {
             self.waiters.wake_others();
         }
@@ -224,12 +224,7 @@ impl Socket {
         self.shutdown_by(connection, how, Instant::now() + LINGER)
     }
 
-    fn shutdown_by(
-        &self,
-        connection: &Connection,
-        how: Shutdown,
-        deadline: Instant,
-    ) -> Result<()> {
+    fn shutdown_by(&self, connection: &Connection, how: Shutdown, deadline: Instant) -> Result<()> {
         let told = self.wait_by(Some(deadline), || {
             connection.try_shutdown(how, &self.waiters).then_some(())
         })?;

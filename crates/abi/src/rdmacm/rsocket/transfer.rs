@@ -25,7 +25,8 @@ impl Connection {
             if from.left() == 0 {
                 return Some(Ok(()));
             }
-            let posted = self.send_iomaps(&mut io, waiters) && self.send_chunk(&mut io, from, waiters);
+            let posted =
+                self.send_iomaps(&mut io, waiters) && self.send_chunk(&mut io, from, waiters);
             if posted {
                 continue;
             }
@@ -50,7 +51,7 @@ impl Connection {
             key: chunk.key,
         };
         let posted = self.with_payload(&chunk, from, |payload| {
-            self.lane.post_message(message, remote, payload)
+            self.endpoint.post_message(message, remote, payload)
         });
         io.note(posted, waiters);
         true
@@ -80,7 +81,7 @@ impl Connection {
             let mut at = at as usize;
             from.advance(part as usize, |piece, len| {
                 // SAFETY: bytes of the program's buffer.
-                unsafe { self.lane.send.put(at, piece, len) };
+                unsafe { self.endpoint.send.put(at, piece, len) };
                 at += len;
             });
         }
@@ -113,7 +114,7 @@ impl Connection {
             let mut at = range.at as usize;
             to.advance(range.length as usize, |piece, len| {
                 // SAFETY: room in the program's buffer.
-                unsafe { self.lane.receive.get(at, piece, len) };
+                unsafe { self.endpoint.receive.get(at, piece, len) };
                 at += len;
             });
             copied += range.length;

@@ -164,12 +164,7 @@ impl<'a> Enlisted<'a> {
     }
 
     /// Sleeps until something happens, at most until `deadline`.
-    fn sleep(
-        &self,
-        others: &[pollfd],
-        deadline: Option<Instant>,
-        signals: Signals,
-    ) -> Result<()> {
+    fn sleep(&self, others: &[pollfd], deadline: Option<Instant>, signals: Signals) -> Result<()> {
         let mut fds = vec![readable(self.waker.event.as_raw_fd())];
         for one in self.awaited {
             one.fds(&mut |fd| fds.push(readable(fd)));

@@ -40,7 +40,7 @@ const BATCH: c_int = 32;
 
 /// Sizes that a socket asks for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LaneSizes {
+pub(super) struct EndpointSizes {
     /// Messages of the send queue.
     pub(super) send_queue: u32,
     /// Messages that the peer may send at once.
@@ -76,23 +76,23 @@ pub(super) enum Polled {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Endpoint {
     id: Arc<CmId>,
     channel: *mut ibv_comp_channel,
     cq: *mut ibv_cq,
     /// The receive ring; the 4-byte messages of iWARP; the list of targets; the iomap table.
     pub(super) receive: Memory,
     pub(super) send: Memory,
-    sizes: LaneSizes,
+    sizes: EndpointSizes,
     pub(super) is_iwarp: bool,
 }
 
 // SAFETY: verbs may be called on objects from any thread.
-unsafe impl Send for Lane {}
+unsafe impl Send for Endpoint {}
 // SAFETY: verbs lock what they use.
-unsafe impl Sync for Lane {}
+unsafe impl Sync for Endpoint {}
 
-impl Drop for Lane {
+impl Drop for Endpoint {
     fn drop(&mut self) {
         // SAFETY: made in `new` and destroyed only here, the users before the used.
         unsafe {
@@ -103,10 +103,10 @@ impl Drop for Lane {
     }
 }
 
-impl Lane {
+impl Endpoint {
     /// Makes all that a connection needs on an identifier that is bound to a device, and posts its
     /// receives.
-    pub(super) fn new(id: &Arc<CmId>, sizes: LaneSizes) -> Result<Self> {
+    pub(super) fn new(id: &Arc<CmId>, sizes: EndpointSizes) -> Result<Self> {
         // SAFETY: live as long as `id`.
         let bound = unsafe { Id::new(id.as_ptr()) }?;
         let context = bound.bound_verbs()?;
@@ -127,7 +127,8 @@ impl Lane {
         if channel.is_null() {
             return Err(Errno::last());
         }
-        let entries = c_int::try_from(sizes.completions(is_iwarp)).map_err(|_| Errno(libc::EINVAL))?;
+        let entries =
+            c_int::try_from(sizes.completions(is_iwarp)).map_err(|_| Errno(libc::EINVAL))?;
         // SAFETY: a live context and channel.
         let cq = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel, 0) };
         if cq.is_null() {
@@ -136,7 +137,7 @@ impl Lane {
             unsafe { ibv_destroy_comp_channel(channel) };
             return Err(error);
         }
-        let lane = Self {
+        let endpoint = Self {
             id: Arc::clone(id),
             channel,
             cq,
@@ -145,11 +146,11 @@ impl Lane {
             sizes,
             is_iwarp,
         };
-        lane.set_nonblocking()?;
-        lane.create_qp()?;
+        endpoint.set_nonblocking()?;
+        endpoint.create_qp()?;
         let receives: Vec<u32> = (0..sizes.receives()).collect();
-        lane.post_receives(&receives)?;
-        Ok(lane)
+        endpoint.post_receives(&receives)?;
+        Ok(endpoint)
     }
 
     fn set_nonblocking(&self) -> Result<()> {
@@ -198,7 +199,7 @@ impl Lane {
         }
     }
 
-    pub(super) fn sizes(&self) -> &LaneSizes {
+    pub(super) fn sizes(&self) -> &EndpointSizes {
         &self.sizes
     }
 
@@ -326,7 +327,7 @@ impl Lane {
     }
 }
 
-impl LaneSizes {
+impl EndpointSizes {
     /// Work requests of the send queue: on iWARP a message takes two.
     fn sends(&self, is_iwarp: bool) -> u32 {
         self.send_queue * if is_iwarp { 2 } else { 1 }
