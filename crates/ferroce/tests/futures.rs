@@ -456,7 +456,7 @@ fn solicited_messages_and_failures_make_events_where_others_do_not() {
         let begun = Instant::now();
         while readable(Duration::ZERO) {
             assert!(begun.elapsed() < DEADLINE, "an event has come");
-            std::thread::yield_now();
+            thread::yield_now();
         }
     };
     for tag in 0..3 {
