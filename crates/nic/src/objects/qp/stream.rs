@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use ferroce_os::clock;
 use ferroce_os::poll::Event;
 use ferroce_proto::iwarp::{self, Chunk, Ended, IwQp, Teardown};
-use ferroce_proto::mr::Access;
+use ferroce_proto::mr::{Access, Memory, Piece};
 use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AttrMask, QpAttr};
@@ -170,21 +170,8 @@ impl Qp {
         let Some(mut stream) = locked.stream.take() else {
             return;
         };
-        let (mut obstacle, mut bytes) = (None, 0);
-        self.with_iwarp(locked, now, |iwarp, cx| {
-            iwarp.transmit(cx, &mut |pieces| match stream.write(pieces) {
-                Ok(sent) => {
-                    bytes += sent;
-                    sent
-                }
-                Err(met) => {
-                    obstacle = Some(met);
-                    0
-                }
-            });
-        });
+        let (bytes, obstacle) = self.transmit_by(locked, now, |_, pieces| stream.write(pieces));
         if bytes > 0 {
-            self.tally.count_tx(1, bytes);
             self.note_packets(locked, Carrier::Tcp);
         }
         match obstacle {
@@ -206,13 +193,28 @@ impl Qp {
         if locked.queued {
             return;
         }
-        let (mut obstacle, mut bytes) = (None, 0);
+        let (_, obstacle) =
+            self.transmit_by(locked, now, |memory, pieces| writer.write(memory, pieces));
+        if obstacle.is_some() {
+            self.with_iwarp(locked, now, IwQp::on_unmapped);
+        }
+        self.settle_writer(locked, &writer, now);
+    }
+
+    /// Lets the transport write by `write`. Returns how many bytes went, and what was met.
+    fn transmit_by(
+        &self,
+        locked: &mut Locked,
+        now: Time,
+        mut write: impl FnMut(&dyn Memory, &[Piece<'_>]) -> Result<usize, Obstacle>,
+    ) -> (usize, Option<Obstacle>) {
+        let (mut bytes, mut obstacle) = (0, None);
         self.with_iwarp(locked, now, |iwarp, cx| {
             let memory = cx.memory;
-            iwarp.transmit(cx, &mut |pieces| match writer.write(memory, pieces) {
-                Ok(taken) => {
-                    bytes += taken;
-                    taken
+            iwarp.transmit(cx, &mut |pieces| match write(memory, pieces) {
+                Ok(sent) => {
+                    bytes += sent;
+                    sent
                 }
                 Err(met) => {
                     obstacle = Some(met);
@@ -220,13 +222,10 @@ impl Qp {
                 }
             });
         });
-        if obstacle.is_some() {
-            self.with_iwarp(locked, now, IwQp::on_unmapped);
-        }
         if bytes > 0 {
             self.tally.count_tx(1, bytes);
         }
-        self.settle_writer(locked, &writer, now);
+        (bytes, obstacle)
     }
 
     /// What does not find room waits for it.
