@@ -196,7 +196,7 @@ pub unsafe extern "C" fn rsetsockopt(
         if value.is_null() {
             return Err(Errno(libc::EFAULT));
         }
-        // SAFETY: the caller's value has so many bytes.
+        // SAFETY: `value` is the caller's, of `len` bytes.
         let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
         socket.set_option(level, name, value)
     }))
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn rgetsockopt(
             return Err(Errno(libc::EFAULT));
         }
         let bytes = socket.get_option(level, name)?;
-        // SAFETY: the caller's room has so many bytes as it says.
+        // SAFETY: `value` is the caller's room, of `*len` bytes; `room` is no more.
         unsafe {
             let room = bytes.len().min(*len as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), room);

@@ -232,7 +232,7 @@ impl Endpoint {
             taken += 1;
         }
         if taken > 0 {
-            // SAFETY: live, and so many events were taken.
+            // SAFETY: the queue is live, and `taken` of its events were taken.
             unsafe { ibv_ack_cq_events(self.cq, taken) };
         }
         taken > 0
@@ -245,7 +245,7 @@ impl Endpoint {
         let mut total = 0;
         while total < most {
             let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH as usize];
-            // SAFETY: a live queue and room for so many.
+            // SAFETY: the queue is live, and `wcs` has room for `BATCH` entries.
             let polled = unsafe { poll_cq(self.cq, BATCH, wcs.as_mut_ptr().cast()) };
             let Ok(polled) = usize::try_from(polled) else {
                 return Err(Errno(libc::EIO));
@@ -253,7 +253,7 @@ impl Endpoint {
             let mut taken = [0; BATCH as usize];
             let mut received = 0;
             for wc in &wcs[..polled] {
-                // SAFETY: the call has filled so many.
+                // SAFETY: the call has filled the first `polled` entries.
                 let wc = unsafe { wc.assume_init_ref() };
                 if wc.status == IBV_WC_SUCCESS && wc.wr_id & RECEIVE != 0 {
                     taken[received] = slot_of(wc);

@@ -226,7 +226,8 @@ pub unsafe extern "C" fn repoll_wait(
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let found = instance.wait(room, deadline)?;
         for (at, event) in found.iter().enumerate() {
-            // SAFETY: the caller has room for so many; the structure is packed.
+            // SAFETY: the caller has room for `most` events, and `found` has no more; the structure
+            // is packed.
             unsafe { events.add(at).write_unaligned(*event) };
         }
         Ok(c_int::try_from(found.len()).unwrap_or(c_int::MAX))
