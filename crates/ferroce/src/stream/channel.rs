@@ -121,10 +121,10 @@ pub fn connect<T: AsRef<[u8]> + 'static>(
     to: impl ToSocketAddrs,
     room: StreamRoom,
 ) -> Awaitable<'static, (Sender<T>, Receiver)> {
-    let connector = super::connector(connector, (Form::Channel, room));
+    let connector = super::connector(connector, Form::Channel, room);
     let preparing = connector.prepare(to);
     connector.awaitable(async move {
-        let end = super::connect(preparing, (Form::Channel, room)).await?;
+        let end = super::connect(preparing, Form::Channel, room).await?;
         Ok(halves(end))
     })
 }
@@ -137,7 +137,7 @@ pub fn accept<T: AsRef<[u8]> + 'static>(
     incoming: Incoming,
     room: StreamRoom,
 ) -> Awaitable<'static, (Sender<T>, Receiver)> {
-    super::accept(incoming, (Form::Channel, room), halves)
+    super::accept(incoming, Form::Channel, room, halves)
 }
 
 /// Sends messages to the [`Receiver`] of the peer, where each comes whole and in order.

@@ -87,13 +87,10 @@ impl Stream {
         to: impl ToSocketAddrs,
         room: StreamRoom,
     ) -> Awaitable<'static, Self> {
-        let connector = self::connector(connector, (Form::Stream, room));
+        let connector = self::connector(connector, Form::Stream, room);
         let preparing = connector.prepare(to);
-        connector.awaitable(async move {
-            connect(preparing, (Form::Stream, room))
-                .await
-                .map(Self::new)
-        })
+        connector
+            .awaitable(async move { connect(preparing, Form::Stream, room).await.map(Self::new) })
     }
 
     /// Accepts a request for a stream. One for something else is rejected.
@@ -102,7 +99,7 @@ impl Stream {
     /// Those of [`Incoming::accept`]; [`Error::Misuse`] for room of nothing, [`Error::Protocol`] if
     /// the peer's end is no stream.
     pub fn accept(incoming: Incoming, room: StreamRoom) -> Awaitable<'static, Self> {
-        accept(incoming, (Form::Stream, room), Self::new)
+        accept(incoming, Form::Stream, room, Self::new)
     }
 
     fn new(end: End) -> Self {
@@ -271,7 +268,8 @@ const UNDROPPED: &str = "invariant: only dropping takes it";
 /// Connects to an end of the same form.
 async fn connect(
     preparing: Awaitable<'static, Prepared>,
-    (form, room): (Form, StreamRoom),
+    form: Form,
+    room: StreamRoom,
 ) -> Result<End> {
     let (prepared, receives) = with_receives(preparing.await?, room)?;
     let connection = prepared.establish().await?;
@@ -281,7 +279,7 @@ async fn connect(
 }
 
 /// What connects so.
-fn connector(of: &Connector, (form, room): (Form, StreamRoom)) -> Connector {
+fn connector(of: &Connector, form: Form, room: StreamRoom) -> Connector {
     of.clone()
         .private_data(&room.offer().to_bytes(form))
         .capacities(room.capacities())
@@ -290,7 +288,8 @@ fn connector(of: &Connector, (form, room): (Form, StreamRoom)) -> Connector {
 /// Accepts an end of the same form, and rejects others.
 fn accept<T: 'static>(
     incoming: Incoming,
-    (form, room): (Form, StreamRoom),
+    form: Form,
+    room: StreamRoom,
     new: impl FnOnce(End) -> T + Send + 'static,
 ) -> Awaitable<'static, T> {
     let incoming = incoming
