@@ -31,6 +31,18 @@ static bool is_siw(const struct side *side)
 	return strncmp(ibv_get_device_name(side->id->verbs->device), "siw", 3) == 0;
 }
 
+/*
+ * What the server refuses has completed before. siw fails the work request that it is sending if the server's TERMINATE comes before
+ * its call of TCP returns: with a server that answers at once and a busy machine, that happens.
+ */
+static void expect_sent(struct side *side)
+{
+	enum ibv_wc_status status = next_completion(side->cq).status;
+
+	if (status != IBV_WC_SUCCESS && !(is_siw(side) && status == IBV_WC_LOC_QP_OP_ERR))
+		die("completion: %s", ibv_wc_status_str(status));
+}
+
 /* The connection ends by itself: what was posted is flushed. */
 static void ends(struct side *side, int flushed)
 {
@@ -78,7 +90,7 @@ static void wrong_rkey_client(struct side *side, const char *address, const char
 	join(side, address, port, patient);
 	side->peer.rkey ^= 0x155;
 	post(side, IBV_WR_RDMA_WRITE, SHORT);
-	expect_completion(side, IBV_WC_SUCCESS);
+	expect_sent(side);
 	ends(side, 1);
 }
 
@@ -106,7 +118,7 @@ static void deregistered_client(struct side *side, const char *address, const ch
 	expect_completion(side, IBV_WC_SUCCESS);
 	expect_completion(side, IBV_WC_SUCCESS);
 	post(side, IBV_WR_RDMA_WRITE, SHORT);
-	expect_completion(side, IBV_WC_SUCCESS);
+	expect_sent(side);
 	ends(side, 0);
 }
 
@@ -120,7 +132,7 @@ static void no_receive_client(struct side *side, const char *address, const char
 {
 	join(side, address, port, patient);
 	post(side, IBV_WR_SEND, SHORT);
-	expect_completion(side, IBV_WC_SUCCESS);
+	expect_sent(side);
 	ends(side, 1);
 }
 
@@ -137,7 +149,7 @@ static void too_long_client(struct side *side, const char *address, const char *
 {
 	join(side, address, port, patient);
 	post(side, IBV_WR_SEND, SHORT + 1);
-	expect_completion(side, IBV_WC_SUCCESS);
+	expect_sent(side);
 	ends(side, 1);
 }
 

@@ -15,7 +15,8 @@ pub(super) const LIST: &str = "\
 | the RFCs and manual pages | siw | Ferroce | known by |
 |---|---|---|---|
 | The initiator takes FPDUs as soon as it has the reply. | one that comes with the reply, or right behind it, ends the connection (CONNECT_ERROR -22) | holds its first FPDU back for 30 ms, or until the peer has sent one | hand |
-| A SEND that TCP has taken completes with success. | LOC_QP_OP_ERR if the peer's FIN comes before its call of TCP returns | keeps the connection open for 30 ms behind the peer's last FPDU, or until the peer closes it | hand: `client-server`, `ib_write_bw -R` |
+| A SEND that TCP has taken completes with success. | LOC_QP_OP_ERR if the peer's FIN or TERMINATE comes before its call of TCP returns | keeps the connection open for 30 ms behind the peer's last FPDU, or until the peer closes it; its TERMINATE waits for nothing | hand: `client-server`, `ib_write_bw -R`, `iwarp-ends wrong-rkey` |
+| A program that is rejected gets the private data. | none of it if the FIN comes in the packet of the reply, as a busy receiver merges them | leaves it to the peer to close the connection, for 30 ms | hand: `iwarp-ends rejected` |
 | A work request whose local key opens nothing completes with LOC_PROT_ERR, and the connection ends. | LOC_QP_OP_ERR, a TERMINATE, and no end for its own program | LOC_PROT_ERR, the end on both sides | hand: `iwarp-ends bad-lkey` |
 | A READ may have several elements, within `max_sge_rd` (1). | takes more, and reads into the first only | refuses none; reads into all | hand: `operations` |
 | A listener on the IPv6 wildcard takes IPv4 too. | TCP does, and then the connection is closed: REJECTED -104 | takes both | hand: `client-server` |

@@ -121,7 +121,8 @@ impl Nic {
             }
         }
         let streams = self.services.qps.all().into_iter();
-        if let Some(until) = streams.filter_map(|qp| qp.stream_stays_until()).max() {
+        let streams = streams.filter_map(|qp| qp.stream_stays_until());
+        if let Some(until) = streams.chain(self.cm().refused_stay_until()).max() {
             std::thread::sleep(until.since(clock::monotonic()));
         }
         let until = clock::monotonic() + LINGER.0;

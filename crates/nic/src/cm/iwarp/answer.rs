@@ -2,6 +2,7 @@
 
 use ferroce_os::random;
 use ferroce_proto::iwarp::mpa::{Ticket, WithinHost};
+use ferroce_proto::iwarp::qp::CLOSE_HOLD;
 
 use super::connect::check_private_data;
 use super::{Stage, StreamHold, wishes};
@@ -66,16 +67,26 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Answers a request with a no, and closes the connection. If the peer has gone, nobody is left
-    /// to tell.
+    /// Answers a request with a no. The connection stays open for the peer to close it. If the peer
+    /// has gone, nobody is left to tell.
     pub(super) fn refuse_stream(&mut self, number: u32, data: &[u8]) {
-        if let Some(mut setup) = self.state.iwarp.take(number)
-            && let Stage::Asked { responder } = &mut setup.stage
-            && let Ok(Some(reply)) = responder.reject(data)
-            && let Err(error) = send_whole(&setup.socket, &reply)
-        {
+        let Some(mut setup) = self.state.iwarp.take(number) else {
+            return;
+        };
+        let Stage::Asked { responder } = &mut setup.stage else {
+            return;
+        };
+        let Ok(Some(reply)) = responder.reject(data) else {
+            return;
+        };
+        if let Err(error) = send_whole(&setup.socket, &reply) {
             tracing::debug!(target: "ferroce::cm", %error, "nobody left to refuse");
+            return;
         }
+        setup.stage = Stage::Refused {
+            until: self.now + CLOSE_HOLD,
+        };
+        self.state.iwarp.put(number, setup);
     }
 
     /// The set-up of a request that waits for the program's answer.

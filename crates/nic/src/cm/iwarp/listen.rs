@@ -7,7 +7,7 @@ use ferroce_os::poll::Interest;
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::{Asked, Responder};
 
-use super::{MAX_UNASKED, Setup, Stage, StreamHold, Watched};
+use super::{MAX_UNOWNED, Setup, Stage, StreamHold, Watched};
 use crate::base::denials::{Asker, Denial};
 use crate::cm::request::{Asked as Request, Newcomer, Origin, Refusal};
 use crate::cm::resolve::check_port_space;
@@ -129,9 +129,9 @@ impl Work<'_> {
             tracing::debug!(target: "ferroce::cm", %peer, reason = %e, "TCP connection refused");
             return;
         }
-        if self.state.iwarp.unasked >= MAX_UNASKED {
+        if self.state.iwarp.unowned >= MAX_UNOWNED {
             self.host.count_denied(Asker::Host, Denial::Quota);
-            let closed = self.state.iwarp.take_oldest_unasked();
+            let closed = self.state.iwarp.take_oldest_unowned();
             tracing::debug!(target: "ferroce::cm", ?closed, "too many TCP connections that ask for nothing");
         }
         let responder = Box::new(Responder::new(self.now));

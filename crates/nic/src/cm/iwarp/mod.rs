@@ -10,9 +10,10 @@
 //! | `answer` | accept and reject |
 //! | `outcome` | what becomes of set-ups, as events; the end of connections |
 //!
-//! A stranger can make a connection and say nothing, or nonsense. [`MAX_UNASKED`] connections are
+//! A stranger can make a connection and say nothing, or nonsense. [`MAX_UNOWNED`] connections are
 //! kept that have not asked for anything, for five seconds each at most, and each has room for one
-//! request. If one more comes, the oldest is closed: a peer asks at once.
+//! request. If one more comes, the oldest is closed: a peer asks at once. Those that were refused
+//! count among them.
 
 mod answer;
 mod connect;
@@ -39,8 +40,8 @@ use crate::objects::device::Protocol;
 /// READs and atomics that a queue pair serves at once, at most, if its peer wants more than the
 /// program said. As siw has it.
 const MAX_IRD: u16 = 128;
-/// Connections that have not asked for anything yet, over all listeners.
-pub(in crate::cm) const MAX_UNASKED: usize = 128;
+/// Connections that no program knows of, over all listeners.
+pub(in crate::cm) const MAX_UNOWNED: usize = 128;
 /// Room for one read of a connection that is being set up: more than a startup frame has.
 const ROOM: usize = 1024;
 
@@ -100,6 +101,9 @@ enum Stage {
     },
     /// The program has to answer.
     Asked { responder: Box<Responder> },
+    /// The program has refused. The peer closes the connection, or else this end does so then: siw
+    /// (Linux 6.1) drops the private data of a refusal whose FIN comes in the same packet.
+    Refused { until: Time },
 }
 
 /// The TCP sockets of this process's identifiers.
@@ -109,13 +113,25 @@ pub(in crate::cm) struct Iwarp {
     last: u32,
     /// Deadlines of set-ups.
     due: BTreeSet<(Time, u32)>,
-    /// Set-ups whose request is awaited.
-    unasked: usize,
+    /// Set-ups that are the peer's alone: no program knows of them, or no longer.
+    unowned: usize,
 }
 
 impl Iwarp {
     pub(in crate::cm) fn deadline(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Until when the last refused connection stays open, if this process ends.
+    pub(in crate::cm) fn open_until(&self) -> Option<Time> {
+        let watched = self.watched.values();
+        let refused = watched.filter_map(|watched| match watched {
+            Watched::Setup(setup) if matches!(setup.stage, Stage::Refused { .. }) => {
+                setup.deadline()
+            }
+            _ => None,
+        });
+        refused.max()
     }
 
     /// A number that no watched socket has.
@@ -135,7 +151,7 @@ impl Iwarp {
                 if let Some(at) = setup.deadline() {
                     self.due.remove(&(at, number));
                 }
-                self.unasked -= usize::from(setup.is_unasked());
+                self.unowned -= usize::from(setup.is_unowned());
                 Some(*setup)
             }
             listener @ Watched::Listener { .. } => {
@@ -145,17 +161,17 @@ impl Iwarp {
         }
     }
 
-    /// Takes out the set-up whose request is awaited longest.
-    fn take_oldest_unasked(&mut self) -> Option<Setup> {
-        let is_unasked = |number: &u32| {
+    /// Takes out the set-up among those of peers alone that would end next.
+    fn take_oldest_unowned(&mut self) -> Option<Setup> {
+        let is_unowned = |number: &u32| {
             let found = self.watched.get(number);
-            matches!(found, Some(Watched::Setup(setup)) if setup.is_unasked())
+            matches!(found, Some(Watched::Setup(setup)) if setup.is_unowned())
         };
         let oldest = self
             .due
             .iter()
             .map(|(_, number)| *number)
-            .find(is_unasked)?;
+            .find(is_unowned)?;
         self.take(oldest)
     }
 
@@ -163,7 +179,7 @@ impl Iwarp {
         if let Some(at) = setup.deadline() {
             self.due.insert((at, number));
         }
-        self.unasked += usize::from(setup.is_unasked());
+        self.unowned += usize::from(setup.is_unowned());
         self.watched.insert(number, Watched::Setup(Box::new(setup)));
     }
 }
@@ -173,13 +189,13 @@ impl Setup {
         match &self.stage {
             Stage::Requested { initiator, .. } => initiator.deadline(),
             Stage::Unasked { responder, .. } => responder.deadline(),
-            Stage::Paused { until, .. } => Some(*until),
+            Stage::Paused { until, .. } | Stage::Refused { until } => Some(*until),
             Stage::Connecting(_) | Stage::Asked { .. } => None,
         }
     }
 
-    fn is_unasked(&self) -> bool {
-        matches!(self.stage, Stage::Unasked { .. })
+    fn is_unowned(&self) -> bool {
+        matches!(self.stage, Stage::Unasked { .. } | Stage::Refused { .. })
     }
 }
 
@@ -248,6 +264,11 @@ impl Work<'_> {
                     }
                 }
             }
+            Stage::Refused { .. } => {
+                if let Ok(None) = came {
+                    self.state.iwarp.put(number, setup);
+                }
+            }
             Stage::Unasked { responder, .. } | Stage::Asked { responder } => {
                 let asked = match came {
                     Ok(None) => None,
@@ -291,7 +312,7 @@ impl Work<'_> {
                     }
                 }
                 Stage::Paused { attempt, .. } => self.dial_again(number, setup.socket, attempt),
-                Stage::Connecting(_) | Stage::Asked { .. } => {}
+                Stage::Connecting(_) | Stage::Asked { .. } | Stage::Refused { .. } => {}
             }
         }
     }

@@ -5,6 +5,7 @@ use std::io;
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::iwarp::mpa::{Outcome, StartupError};
+use ferroce_proto::time::Time;
 
 use super::StreamHold;
 use super::answer::count;
@@ -24,6 +25,11 @@ impl CmService {
         lock(&self.0.ended).push(id);
         self.0.wants_step();
         host.reschedule();
+    }
+
+    /// Until when connections that were refused should stay open, if this process ends.
+    pub(crate) fn refused_stay_until(&self) -> Option<Time> {
+        self.look(|state| state.iwarp.open_until())
     }
 }
 

@@ -96,6 +96,41 @@ fn a_refusal_is_told_with_its_data() {
     assert!(lock(&proc.connections).is_empty());
 }
 
+/// A request without private data (RFC 5044, 7.1), from a peer of another make.
+const PLAIN_REQUEST: &[u8; 20] = b"MPA ID Req Frame\x00\x01\x00\x00";
+
+/// A peer that the program has refused, with the reply read.
+fn refused(proc: &Proc, channel: &Arc<EventChannel>) -> TcpStream {
+    let (listener, port) = proc.listen(channel, "127.0.0.1:0");
+    let mut peer = stranger(port);
+    peer.write_all(PLAIN_REQUEST).unwrap();
+    let request = await_event(proc, channel, EventKind::ConnectRequest, 0);
+    request.id.reject(b"no").unwrap();
+    let mut reply = [0; 22];
+    peer.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply[20..], b"no");
+    drop((request, listener));
+    peer
+}
+
+#[test]
+fn a_refused_connection_stays_for_its_peer_to_close_but_not_for_long() {
+    let (net, proc) = start(Protocols::IWARP);
+    let channel = proc.channel();
+    let mut patient = refused(&proc, &channel);
+    patient.set_nonblocking(true).unwrap();
+    let early = patient.read(&mut [0; 1]).unwrap_err();
+    assert_eq!(early.kind(), std::io::ErrorKind::WouldBlock);
+    assert!(proc.service().refused_stay_until().is_some());
+    patient.set_nonblocking(false).unwrap();
+    net.pass(Duration::from_millis(50));
+    assert!(is_closed(&mut patient));
+    let prompt = refused(&proc, &channel);
+    drop(prompt);
+    assert!(proc.serve_streams(PATIENCE), "no end came");
+    assert_eq!(proc.service().refused_stay_until(), None);
+}
+
 /// A port that nobody listens on, and an identifier that connects to it.
 fn unanswered(proc: &Proc, channel: &Arc<EventChannel>) -> (SocketAddr, Arc<Id>) {
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -239,7 +274,7 @@ fn a_peer_that_speaks_something_else_is_closed_and_counted() {
 
 #[test]
 fn silent_peers_are_closed_in_time_and_the_oldest_when_there_are_too_many() {
-    const MOST: usize = super::super::iwarp::MAX_UNASKED;
+    const MOST: usize = super::super::iwarp::MAX_UNOWNED;
     let (net, proc) = start(Protocols::IWARP);
     let channel = proc.channel();
     let (_listener, port) = proc.listen(&channel, "127.0.0.1:0");
