@@ -321,7 +321,7 @@ fn a_datagram_longer_than_the_ports_packets_fails() {
     let here = Buffer::new(&a.pd, vec![1; 5000]);
     let there = Buffer::new(&b.pd, vec![0; 5000]);
     b.recv(7, vec![there.sge(0, 5000)]);
-    let mtu = a.context.device().port().active_mtu.bytes() as usize;
+    let mtu = a.context.device().port().fitting_mtu.bytes() as usize;
     post(&a, datagram(&ah, b.qp.qpn(), vec![here.sge(0, mtu)]));
     a.done(1);
     assert_eq!(b.done(7).byte_len as usize, mtu + 40);

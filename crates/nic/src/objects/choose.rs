@@ -11,7 +11,7 @@ use crate::base::addressing::Addressing;
 use crate::base::numbers::slot_of;
 use crate::link::local::ConnectError;
 use crate::link::path::{Egress, Origin, Path, Policy, Reach, traits};
-use crate::objects::device::active_mtu;
+use crate::objects::device::fitting_mtu;
 use crate::objects::services::Services;
 use crate::{Device, Error};
 
@@ -97,7 +97,7 @@ pub(crate) fn choose_datagram(
     let to = Destination {
         ah: *ah,
         qpn: dest,
-        mtu: device.port().active_mtu,
+        mtu: device.port().fitting_mtu,
     };
     choose(services, device, &to).map(|(path, _)| path)
 }
@@ -167,17 +167,17 @@ fn wire(
     to: &Destination,
 ) -> Result<(Reach, LinkTraits, Option<u32>), Error> {
     let port = device.port();
-    if to.mtu > port.active_mtu {
+    if to.mtu > port.fitting_mtu {
         return Err(Error::invalid(format!(
             "path_mtu {} is above {}, the most that fits MTU {} of {}",
             to.mtu.bytes(),
-            port.active_mtu.bytes(),
+            port.fitting_mtu.bytes(),
             port.netdev_mtu,
             device.netdev()
         )));
     }
     let room = u32::try_from(auth::MOST).unwrap_or(0);
-    if services.auth().is_some() && to.mtu > active_mtu(port.netdev_mtu.saturating_sub(room)) {
+    if services.auth().is_some() && to.mtu > fitting_mtu(port.netdev_mtu.saturating_sub(room)) {
         return Err(Error::invalid(format!(
             "path_mtu {} with the tags of FERROCE_KEY_FILE does not fit MTU {} of {}",
             to.mtu.bytes(),

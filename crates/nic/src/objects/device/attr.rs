@@ -174,8 +174,11 @@ pub struct PortAttr {
     pub active: bool,
     /// Always 4096.
     pub max_mtu: Mtu,
-    /// From the interface: largest at most its MTU - 80.
+    /// What the port shows: [`fitting_mtu`](Self::fitting_mtu), on the loopback's device at most
+    /// that of every other device.
     pub active_mtu: Mtu,
+    /// What paths and datagrams may use: the largest at most the interface's MTU - 80.
+    pub fitting_mtu: Mtu,
     /// MTU of the interface in bytes.
     pub netdev_mtu: u32,
     /// Length of the GID table, empty entries included.
@@ -191,7 +194,7 @@ pub(crate) const MAX_MSG_SZ: u32 = 1 << 31;
 const HEADER_ROOM: u32 = 80;
 
 /// The path MTU that fits an interface's MTU, 256 at least.
-pub(crate) fn active_mtu(netdev_mtu: u32) -> Mtu {
+pub(crate) fn fitting_mtu(netdev_mtu: u32) -> Mtu {
     Mtu::at_most(netdev_mtu.saturating_sub(HEADER_ROOM)).unwrap_or(Mtu::B256)
 }
 
@@ -200,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn active_mtu_leaves_room_for_headers() {
+    fn fitting_mtu_leaves_room_for_headers() {
         for (netdev, mtu) in [
             (0, Mtu::B256),
             (576, Mtu::B256),
@@ -211,7 +214,7 @@ mod tests {
             (9000, Mtu::B4096),
             (65536, Mtu::B4096),
         ] {
-            assert_eq!(active_mtu(netdev), mtu, "interface MTU {netdev}");
+            assert_eq!(fitting_mtu(netdev), mtu, "interface MTU {netdev}");
         }
     }
 }

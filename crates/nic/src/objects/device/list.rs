@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use ferroce_os::netdev::Interface;
+use ferroce_proto::verbs::Mtu;
 
 use super::shape::{Hardware, NAME_MAX, Shape, Shapes};
 use super::watchers::Contexts;
@@ -34,6 +35,7 @@ impl DeviceList {
     pub(crate) fn discover(interfaces: &[Interface], shapes: &Shapes) -> Self {
         let mut known = Known::default();
         known.add_new(interfaces, shapes);
+        known.rank_loopback();
         Self {
             shapes: shapes.clone(),
             devices: RwLock::new(known),
@@ -65,6 +67,7 @@ impl DeviceList {
             now.is_some()
         });
         known.add_new(interfaces, &self.shapes);
+        known.rank_loopback();
     }
 }
 
@@ -85,6 +88,17 @@ impl Known {
                 None if shapes.has_others() => self.add_each(interface, None, shapes),
                 None => {}
             }
+        }
+    }
+
+    /// Keeps the loopback's ports from showing a larger MTU than any other port. UCX 1.23 sends its
+    /// first messages by the pair of devices with the largest one, of equal ones the first pair,
+    /// and takes 127.0.0.1 of another host for an address that this host reaches.
+    fn rank_loopback(&self) {
+        let others = self.present.iter().filter(|d| !d.loopback);
+        let least = others.map(|d| d.port().fitting_mtu).min();
+        for device in self.present.iter().filter(|d| d.loopback) {
+            device.show_mtu(least.unwrap_or(Mtu::B4096));
         }
     }
 
@@ -213,6 +227,33 @@ pub(super) mod tests {
         assert_eq!(devices[0].gid(2), None);
         assert!(devices[1].has_address("127.3.4.5".parse().unwrap()));
         assert!(!devices[0].has_address("127.0.0.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_loopback_shows_no_larger_mtu_than_another_device() {
+        let mut lo = interface("lo", 1, &["127.0.0.1"]);
+        let mut eth0 = interface("eth0", 2, &["10.0.0.1"]);
+        (lo.mtu, eth0.mtu) = (65536, 9000);
+        let list = discover(&[lo.clone()]);
+        let shown = || {
+            let all = list.all();
+            let port = all.iter().find(|d| d.is_loopback()).unwrap().port();
+            assert_eq!(port.fitting_mtu, Mtu::B4096);
+            port.active_mtu
+        };
+        assert_eq!(shown(), Mtu::B4096);
+        let eth1 = interface("eth1", 3, &["10.0.1.1"]);
+        list.update(&[lo.clone(), eth0.clone(), eth1]);
+        assert_eq!(shown(), Mtu::B1024);
+        list.update(&[lo.clone(), eth0.clone()]);
+        assert_eq!(shown(), Mtu::B4096);
+        eth0.mtu = 576;
+        list.update(&[lo.clone(), eth0.clone()]);
+        assert_eq!(shown(), Mtu::B256);
+        list.update(&[lo]);
+        assert_eq!(shown(), Mtu::B4096);
+        let both = discover(&[interface("lo", 1, &["127.0.0.1"]), eth0]);
+        assert_eq!(both.all()[1].port().active_mtu, Mtu::B256);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use ferroce_proto::ids::{Gid, Guid};
 use ferroce_proto::verbs::{AsyncEvent, Mtu};
 
 pub use self::attr::{DeviceAttr, PortAttr};
-pub(crate) use self::attr::{MAX_QP, active_mtu};
+pub(crate) use self::attr::{MAX_QP, fitting_mtu};
 pub use self::context::{AsyncSubject, Context};
 pub(crate) use self::guid::network_namespace;
 use self::limits::Usage;
@@ -112,10 +112,12 @@ impl Device {
     #[must_use]
     pub fn port(&self) -> PortAttr {
         let state = read(&self.state);
+        let fitting_mtu = fitting_mtu(state.mtu);
         PortAttr {
             active: state.active,
             max_mtu: Mtu::B4096,
-            active_mtu: active_mtu(state.mtu),
+            active_mtu: fitting_mtu.min(state.shown_mtu),
+            fitting_mtu,
             netdev_mtu: state.mtu,
             gid_tbl_len: match self.protocol {
                 Protocol::RoceV2 => u32::try_from(state.addresses.len())
@@ -219,6 +221,10 @@ impl Device {
             }
             self.tell(event, AsyncSubject::Port(1));
         }
+    }
+    /// Limits the MTU that the port shows.
+    fn show_mtu(&self, most: Mtu) {
+        write(&self.state).shown_mtu = most;
     }
     /// Its interface is gone.
     fn vanish(&self) {

@@ -2,12 +2,14 @@
 
 use ferroce_os::netdev::Interface;
 use ferroce_proto::ids::Gid;
-use ferroce_proto::verbs::AsyncEvent;
+use ferroce_proto::verbs::{AsyncEvent, Mtu};
 
 /// The interface as the device last saw it.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) mtu: u32,
+    /// The most that the port shows, whatever fits the interface.
+    pub(super) shown_mtu: Mtu,
     /// Up and running.
     pub(super) active: bool,
     /// The interface is there.
@@ -21,6 +23,7 @@ impl State {
     pub(super) fn of(interface: &Interface) -> Self {
         Self {
             mtu: interface.mtu,
+            shown_mtu: Mtu::B4096,
             active: is_active(interface),
             present: true,
             addresses: gids(interface).into_iter().map(Some).collect(),

@@ -43,7 +43,7 @@ impl Qp {
     pub(super) fn send_datagrams(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let to = locked.transport.next_datagram()?;
         let port = self.pd.context().device().port();
-        locked.transport.set_mtu(port.active_mtu);
+        locked.transport.set_mtu(port.fitting_mtu);
         let Some(Path {
             addressing,
             reach: Reach::Link(egress),

@@ -163,7 +163,7 @@ impl Qp {
                 }
                 QpType::Uc => Transport::Uc(Box::new(UcQp::new(config))),
                 QpType::Ud => {
-                    let mtu = pd.context().device().port().active_mtu;
+                    let mtu = pd.context().device().port().fitting_mtu;
                     Transport::Ud(Box::new(UdQp::new(config, mtu)))
                 }
                 _ => Transport::Rc(Box::new(RcQp::new(config))),
