@@ -8,6 +8,7 @@
 mod built;
 mod dapl;
 mod fabric;
+mod iscsi;
 mod mpi;
 mod own;
 mod python;
@@ -115,6 +116,7 @@ fn rows() -> Vec<Row> {
         valkey::rows(),
         built::rows(),
         own::rows(),
+        iscsi::rows(),
     ];
     lists.into_iter().flatten().collect()
 }
@@ -292,16 +294,17 @@ in which their programs run. A row whose program has to be built wants its sourc
 `FERROCE_CLIENTS_SRC=DIR`, and fails with the line that builds it there. The rows of UCX, Open MPI, libfabric, qperf and fio are part of
 `cargo xtask test`, too.
 
-Several devices: where a program is not told which to take, it should take one that its peer reaches. That is why `ferroce_lo` has the lowest rate and no NUMA
-node. UCX 1.23 (NIXL's wheel has it) takes `ferroce_lo` all the same for its first messages between hosts, because of its MTU: there it wants
-`UCX_NET_DEVICES=ferroce_eth0:1`. Mooncake's store tries all devices of its peer all the same, and takes some 2 s for it: give it a name, or `MC_TE_FILTERS=ferroce_eth0`.
+Several devices: where a program is not told which to take, it should take one that its peer reaches. That is why `ferroce_lo` comes last, with the lowest rate,
+no NUMA node, and an active MTU at most that of every other device: UCX 1.23 takes 127.0.0.1 of another host for an address that it reaches, and sends
+its first messages by the devices with the largest MTU. Mooncake's store tries all devices of its peer all the same, and takes some 2 s for it: give it a name,
+or `MC_TE_FILTERS=ferroce_eth0`.
 
 What does not run, and why:
 
 - fio connects with `rnr_retry_count` 0, so that a SEND ends in an error where no receive is posted, and fio hangs then. `verb=send` wants a receiver with
   `verb=recv` and a deeper queue, as fio's source says; even so some runs between hosts hang.
-- tgt's iSER target (Debian's 1.0.85) answers a login of libiscsi with *target not found* (class 2, detail 3), although `tgtadm` shows the target with the
-  access list ALL. Connection, login of 593 bytes and answer go through; tgt decides this by itself.
+- tgt's iSER target (Debian's 1.0.85) answers a login with *target not found* (class 2, detail 3) where `tgtadm --op bind` named an address only: its iSER
+  code wants a rule for the address (ALL) and one for the initiator's name. With both it runs, as the row `tgt-iser` does.
 - libfabric has no endpoints of type MSG on `ferroce_lo`: its provider `verbs` leaves out loopback interfaces. Of fabtests, `fi_rdm_rma_event` asks for
   RMA events, `fi_shared_ctx` for shared transmit contexts and `fi_dgram` for endpoints without message prefixes, and end with ENODATA: the provider
   has none of them on any adapter.
