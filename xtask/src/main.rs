@@ -55,7 +55,7 @@ usage: cargo xtask COMMAND
   walks            the walks of ARCHITECTURE.md: is each function that a step names called?
   dist [SYSTEM]    the release: tarballs, packages, wheels, images, checksums, in target/dist; or the part of it
                    for the systems in whose name SYSTEM is, such as aarch64
-  release-check [SUITE [CHECK]]
+  release-check [SUITE [CHECK]] [--write-table]
                    the release, installed and used in clean systems (Debian's SUITE, by default bookworm; aarch64
                    is emulated), then `clients` and `soak`; CHECK is a part of the names of checks. Not a part
                    of `test`
@@ -103,10 +103,10 @@ fn main() -> ExitCode {
         ["walks"] => walks::run(&workspace, &mut tally),
         ["dist"] => dist::run(&workspace, ""),
         ["dist", system] => dist::run(&workspace, system),
-        ["release-check"] => release_check::run(&workspace, "bookworm", "", &mut tally),
-        ["release-check", suite] => release_check::run(&workspace, suite, "", &mut tally),
+        ["release-check"] => release_check::run(&workspace, "bookworm", "", mode, &mut tally),
+        ["release-check", suite] => release_check::run(&workspace, suite, "", mode, &mut tally),
         ["release-check", suite, filter] => {
-            release_check::run(&workspace, suite, filter, &mut tally)
+            release_check::run(&workspace, suite, filter, mode, &mut tally)
         }
         ["instructions"] => instructions::run(&workspace, mode),
         ["instructions", case] => instructions::profile(&workspace, case),

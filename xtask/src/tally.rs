@@ -55,6 +55,11 @@ impl Tally {
         }
     }
 
+    /// How many have passed and failed so far.
+    pub(crate) fn counts(&self) -> [usize; 2] {
+        [self.passed, self.failed]
+    }
+
     /// The closing line, and the status of the whole command.
     pub(crate) fn close(self) -> ExitCode {
         for (took, name) in slowest(self.times) {

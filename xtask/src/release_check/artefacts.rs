@@ -5,6 +5,8 @@ use super::root::Root;
 /// Something to install.
 pub(super) struct Artefact {
     pub(super) name: &'static str,
+    /// What its check shows.
+    pub(super) what: &'static str,
     /// End of its file's name.
     pub(super) ending: &'static str,
     /// Where it is installed.
@@ -72,6 +74,7 @@ VERSION=$(echo ARTEFACT | cut -d - -f 2) sh /srv/setup.sh";
 pub(super) const ARTEFACTS: [Artefact; 13] = [
     Artefact {
         name: "tarball",
+        what: "unpacked by an ordinary user",
         ending: "-x86_64-linux-gnu.tar.gz",
         root: Root::Native,
         installer: "stranger:stranger",
@@ -80,6 +83,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "deb",
+        what: "installed by `apt`, beside rdma-core, whose files stay as they are",
         ending: "_amd64.deb",
         root: Root::Native,
         installer: "root:root",
@@ -88,6 +92,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "wheel",
+        what: "`pip install` in a virtual environment; `python -m ferroce`, `ferroce.env()`",
         ending: "_x86_64.whl",
         root: Root::Native,
         installer: "stranger:stranger",
@@ -96,6 +101,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "rpm",
+        what: "`rpm --root`: refused without what it asks for, then installed and verified",
         ending: ".x86_64.rpm",
         root: Root::Native,
         installer: "outside",
@@ -104,6 +110,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "image",
+        what: "unpacked, run as an init container twice, by a user that may not write, too",
         ending: "-x86_64-oci.tar",
         root: Root::Native,
         installer: "root:root",
@@ -112,6 +119,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "action",
+        what: "`setup.sh` of the GitHub action and the GitLab snippet",
         ending: "-x86_64-linux-gnu.tar.gz",
         root: Root::Native,
         installer: "stranger:stranger",
@@ -125,6 +133,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "recipes",
+        what: "the recipes for CI services: perftest's smoke test, Valkey's own test over RDMA",
         ending: "-x86_64-linux-gnu.tar.gz",
         root: Root::Recipes,
         installer: "stranger:stranger",
@@ -141,6 +150,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "musl.tarball",
+        what: "Debian 13 with musl: rdma-core's and perftest's programs built by `musl-gcc`",
         ending: "-x86_64-linux-musl.tar.gz",
         root: Root::Musl,
         installer: "stranger:stranger",
@@ -155,6 +165,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "aarch64.tarball",
+        what: "the same, emulated",
         ending: "-aarch64-linux-gnu.tar.gz",
         root: Root::Aarch64,
         installer: "stranger:stranger",
@@ -163,6 +174,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "aarch64.deb",
+        what: "the same, emulated",
         ending: "_arm64.deb",
         root: Root::Aarch64,
         installer: "root:root",
@@ -171,6 +183,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "aarch64.wheel",
+        what: "the same, emulated",
         ending: "_aarch64.whl",
         root: Root::Aarch64,
         installer: "stranger:stranger",
@@ -179,6 +192,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "aarch64.rpm",
+        what: "the same, emulated",
         ending: ".aarch64.rpm",
         root: Root::Aarch64,
         installer: "outside",
@@ -187,6 +201,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "aarch64.image",
+        what: "the same, emulated",
         ending: "-aarch64-oci.tar",
         root: Root::Aarch64,
         installer: "root:root",

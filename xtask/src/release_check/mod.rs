@@ -6,6 +6,7 @@ mod consumer;
 mod emulated;
 mod root;
 mod schemas;
+mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -25,87 +26,142 @@ const ENTER: &str = include_str!("enter.sh");
 /// What runs in it.
 const PAIRS: &str = include_str!("pairs.sh");
 
-/// What there is to check.
-enum Check {
+/// A check.
+struct Check {
+    name: &'static str,
+    /// What it shows, for a reader.
+    what: &'static str,
+    kind: Kind,
+}
+
+/// How it is done.
+enum Kind {
     Artefact(&'static Artefact),
-    Other(fn(&Workspace, &[PathBuf]) -> Result<(), String>),
+    /// With all artefacts.
+    All(fn(&Workspace, &[PathBuf]) -> Result<(), String>),
+    /// Without any.
+    Alone(fn(&Workspace) -> Result<(), String>),
     /// What has nothing to do with the artefacts, and tells its results by itself.
     Apart(fn(&Workspace, &mut Tally) -> Result<(), String>),
 }
 
-/// All checks, by name.
-fn checks() -> Vec<(&'static str, Check)> {
-    let artefacts = ARTEFACTS.iter().map(|a| (a.name, Check::Artefact(a)));
-    let others: [(_, Check); 6] = [
-        ("lintian", Check::Other(lintian)),
-        ("schemas", Check::Other(schemas::check)),
-        (
-            "crates",
-            Check::Other(|workspace, _| consumer::check(workspace)),
-        ),
-        ("emulated", Check::Apart(emulated::check)),
-        (
+/// All checks.
+fn checks() -> Vec<Check> {
+    let artefacts = ARTEFACTS.iter().map(|artefact| Check {
+        name: artefact.name,
+        what: artefact.what,
+        kind: Kind::Artefact(artefact),
+    });
+    let other = |name, what, kind| Check { name, what, kind };
+    let lint = "no error in the packages of Debian";
+    let schemas = "YAML files and bill of materials, by the schemas of their readers";
+    let crates = "a program on the crates as they are packed";
+    let emulated = "unit tests for aarch64, emulated";
+    let clients = "all rows of [clients.md](clients.md)";
+    let soak = "attacks at full rate beside a verified transfer, for ten minutes";
+    let others = [
+        other("lintian", lint, Kind::All(lintian)),
+        other("schemas", schemas, Kind::All(schemas::check)),
+        other("crates", crates, Kind::Alone(consumer::check)),
+        other("emulated", emulated, Kind::Apart(emulated::check)),
+        other(
             "clients",
-            Check::Apart(|workspace, tally| {
-                system::clients::run(workspace, "", Mode::Check, tally)
-            }),
+            clients,
+            Kind::Apart(|w, tally| system::clients::run(w, "", Mode::Check, tally)),
         ),
-        (
+        other(
             "soak",
-            Check::Apart(|workspace, tally| crate::soak(workspace, crate::SOAK, tally)),
+            soak,
+            Kind::Apart(|w, tally| crate::soak(w, crate::SOAK, tally)),
         ),
     ];
     artefacts.chain(others).collect()
 }
 
-/// Checks the artefacts in a release of Debian, those in whose name `filter` is.
+/// Makes the artefacts and checks them in a release of Debian: the checks in whose name `filter`
+/// is. Prints a table of all that ran; with [`Mode::Write`] writes it.
 pub(crate) fn run(
     workspace: &Workspace,
     suite: &str,
     filter: &str,
+    mode: Mode,
     tally: &mut Tally,
 ) -> Result<(), String> {
     packages::require(&[packages::DIST, packages::RELEASE_CHECK])?;
-    let wanted = |(name, _): &(&str, Check)| name.contains(filter);
-    let wanted: Vec<_> = checks().into_iter().filter(wanted).collect();
-    let mut made = Vec::new();
-    if let Some(system) = system(wanted.iter().map(|(_, check)| check)) {
-        dist::run(workspace, system)?;
-        made = files(&dist::folder(workspace))?;
-    }
-    let mut waits = Vec::new();
-    for (name, check) in wanted {
-        let (name, begun) = (format!("release.{name}"), Instant::now());
-        let outcome = match check {
-            Check::Artefact(artefact) => install(workspace, suite, artefact, &made)
-                .map(|seconds| waits.push(format!("{} {seconds}", artefact.name))),
-            Check::Other(check) => check(workspace, &made),
-            Check::Apart(check) => match check(workspace, tally) {
-                Ok(()) => continue,
-                Err(e) => Err(e),
-            },
-        };
-        match outcome {
-            Ok(()) => tally.ok(&name, begun.elapsed()),
-            Err(e) => tally.fail(&name, &e),
-        }
-    }
-    println!("# seconds from the install command to the end of a pair of rping:");
-    for wait in waits {
-        println!("#   {wait}");
-    }
-    Ok(())
+    let all = checks();
+    let wanted = |check: &&Check| check.name.contains(filter);
+    let made = match system(all.iter().filter(wanted)) {
+        Some(system) => dist::run(workspace, system).and_then(|()| files(&dist::folder(workspace))),
+        None => Ok(Vec::new()),
+    };
+    let bench = Bench {
+        workspace,
+        suite,
+        made,
+    };
+    let done = |check: &Check| wanted(&check).then(|| bench.check(check, tally));
+    let outcomes: Vec<Option<String>> = all.iter().map(done).collect();
+    table::settle(workspace, &all, outcomes, mode, tally)
 }
 
 /// The system whose artefacts the checks need: all (an empty name) if they need those of several,
 /// none if they need no artefacts.
 fn system<'a>(checks: impl Iterator<Item = &'a Check>) -> Option<&'static str> {
-    let needed = checks.filter_map(|check| match check {
-        Check::Artefact(artefact) => Some(artefact.root.system()),
-        Check::Other(_) => Some(""),
-        Check::Apart(_) => None,
+    let needed = checks.filter_map(|check| match check.kind {
+        Kind::Artefact(artefact) => Some(artefact.root.system()),
+        Kind::All(_) => Some(""),
+        Kind::Alone(_) | Kind::Apart(_) => None,
     });
     needed.reduce(|one, other| if one == other { one } else { "" })
+}
+
+/// What checks work on.
+struct Bench<'a> {
+    workspace: &'a Workspace,
+    /// Release of Debian.
+    suite: &'a str,
+    /// The artefacts, or why there are none.
+    made: Result<Vec<PathBuf>, String>,
+}
+
+impl Bench<'_> {
+    /// Does one check. Returns what came out, for the table.
+    fn check(&self, check: &Check, tally: &mut Tally) -> String {
+        let (name, begun) = (format!("release.{}", check.name), Instant::now());
+        let made = || self.made.as_ref().map(Vec::as_slice).map_err(Clone::clone);
+        let outcome = match check.kind {
+            Kind::Artefact(artefact) => made()
+                .and_then(|made| install(self.workspace, self.suite, artefact, made))
+                .map(|seconds| format!(", pair of `rping` {seconds} s after the install command")),
+            Kind::All(check) => made()
+                .and_then(|made| check(self.workspace, made))
+                .map(|()| String::new()),
+            Kind::Alone(check) => check(self.workspace).map(|()| String::new()),
+            Kind::Apart(check) => {
+                let before = tally.counts();
+                let done = check(self.workspace, tally);
+                let after = tally.counts();
+                let counted = [after[0] - before[0], after[1] - before[1]];
+                match (done, counted) {
+                    (Ok(()), [passed, 0]) => return format!("passes: {passed} passed"),
+                    (Ok(()), [passed, failed]) => {
+                        return format!("fails: {passed} passed, {failed} failed");
+                    }
+                    (Err(e), _) => Err(e),
+                }
+            }
+        };
+        match outcome {
+            Ok(figure) => {
+                tally.ok(&name, begun.elapsed());
+                format!("passes{figure}")
+            }
+            Err(e) => {
+                tally.fail(&name, &e);
+                format!("fails: {}", e.lines().next().unwrap_or_default())
+            }
+        }
+    }
 }
 
 /// Installs and uses one artefact in a copy of a clean system. Returns the seconds from the install
@@ -176,14 +232,12 @@ mod tests {
     #[test]
     fn only_what_the_checks_need_is_made() {
         let all = checks();
-        let of = |filter: &str| {
-            let chosen = all.iter().filter(|(name, _)| name.contains(filter));
-            system(chosen.map(|(_, check)| check))
-        };
+        let of = |filter: &str| system(all.iter().filter(|check| check.name.contains(filter)));
         assert_eq!(of("aarch64"), Some("aarch64"));
         assert_eq!(of("recipes"), Some("x86_64-linux-gnu"));
         assert_eq!(of("tarball"), Some(""));
-        assert_eq!(of("crates"), Some(""));
+        assert_eq!(of("lintian"), Some(""));
+        assert_eq!(of("crates"), None);
         assert_eq!(of("soak"), None);
     }
 }
