@@ -62,6 +62,57 @@ pub(super) fn killed_rping_here(run: &Run, row: &Row, way: Way) -> Outcome {
     works(run, way)
 }
 
+/// Bytes that rcopy copies: more than its buffers, and no multiple of them.
+const COPIED: u32 = 3_000_001;
+
+/// A file whose copy at the server is compared. The guest reads it in its share, where nothing can
+/// be written through a mapping, as rcopy's server does.
+pub(super) fn copied(run: &Run, row: &Row, way: Way) -> Outcome {
+    let name = format!("ferroce-rcopy-{}", std::process::id());
+    let (shared, in_guest) = (run.guest.share().join(&name), format!("/share/{name}"));
+    let [from, to] = ["", ".copy"].map(|end| std::env::temp_dir().join(name.clone() + end));
+    let bytes: Vec<u8> = (0..COPIED)
+        .map(|at| ((at * 31) >> 3).to_le_bytes()[0])
+        .collect();
+    for file in [&shared, &from] {
+        std::fs::write(file, &bytes).map_err(|e| format!("{}: {e}", file.display()))?;
+    }
+    let copied = copy(
+        run,
+        row,
+        way,
+        [&from.to_string_lossy(), &in_guest],
+        &to.to_string_lossy(),
+    );
+    for file in [&shared, &from, &to] {
+        // The copy is here only if the server is.
+        let _ = std::fs::remove_file(file);
+    }
+    copied
+}
+
+/// Copies the file, which has one name on each side, and compares the copy at the server.
+fn copy(run: &Run, row: &Row, way: Way, [ours, theirs]: [&str; 2], to: &str) -> Outcome {
+    let target = format!("{}:{to}", row.family.of(way.server));
+    let from = if way.server == Server::There {
+        ours
+    } else {
+        theirs
+    };
+    let (server, client) = (["rcopy"], ["rcopy", from, &target]);
+    let ready = Ready::Cm(7427);
+    let mut compared = if way.server == Server::Here {
+        let (_here, mut there) = super::pair::start(run, way.server, &server, &client, ready)?;
+        there.succeed()?;
+        run.bare(&["cmp", ours, to])?
+    } else {
+        let (mut here, _there) = super::pair::start(run, way.server, &client, &server, ready)?;
+        here.succeed()?;
+        run.there(&["cmp", theirs, to])?
+    };
+    compared.succeed()
+}
+
 /// The guest's side cannot join a group of IPv6: its kernel says so.
 pub(super) fn no_group(run: &Run, row: &Row, way: Way) -> Outcome {
     let words = row.words(run, way);

@@ -1,6 +1,7 @@
 //! All rows of the matrix.
 
 mod managed;
+mod rsockets;
 mod siw;
 mod transports;
 mod trouble;
@@ -49,6 +50,7 @@ fn rxe(all: &mut Table) {
     transports::ping_pongs(all);
     transports::perftest(all);
     transports::bytes(all);
+    rsockets::rxe(all);
     trouble::loss(all);
     trouble::ends(all);
 }

@@ -3,7 +3,7 @@
 use super::super::own;
 use super::super::pair::{Family, Ready, Server};
 use super::super::rows::{Body, Own, Section};
-use super::{BOTH, FAMILIES, STATUS, Table, V4, measured, section};
+use super::{BOTH, FAMILIES, STATUS, Table, V4, measured, rsockets, section};
 use crate::system::Check;
 
 const MANAGED: Section = section("Programs of the connection manager", "cm");
@@ -24,6 +24,7 @@ pub(super) fn siw(all: &mut Table) {
     managed(all);
     perftest(all);
     bytes(all);
+    rsockets::siw(all);
     ends(all);
 }
 
