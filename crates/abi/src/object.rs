@@ -24,7 +24,7 @@ pub(crate) trait Handle {
     /// The C structure at the start of the object: the handle's own type or one that starts with
     /// it.
     type Public;
-    /// What follows it.
+    /// Fields of Ferroce's own behind the C structure.
     type Private;
 }
 

@@ -47,7 +47,7 @@ pub unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Error> {
             .into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as above, of a `sockaddr_in6`.
+            // SAFETY: the caller's address, by its family a `sockaddr_in6`, in any alignment.
             let sin6 = unsafe { addr.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(sin6.sin6_addr.s6_addr);
             Ok(SocketAddrV6::new(
@@ -59,7 +59,7 @@ pub unsafe fn read(addr: *const sockaddr) -> Result<SocketAddr, Error> {
             .into())
         }
         AF_IB => {
-            // SAFETY: as above, of a `sockaddr_ib`.
+            // SAFETY: the caller's address, by its family a `sockaddr_ib`, in any alignment.
             let sib = unsafe { addr.cast::<sockaddr_ib>().read_unaligned() };
             let port = u64::from_be(sib.sib_sid & sib.sib_sid_mask) & u64::from(u16::MAX);
             let port = u16::try_from(port).expect("invariant: 16 bits");

@@ -34,7 +34,7 @@ struct Finding {
     what: &'static str,
     state: State,
     text: String,
-    /// What mends it.
+    /// Command or setting that mends the fault.
     mend: Option<String>,
 }
 

@@ -26,9 +26,9 @@ pub enum Error {
     /// The system's RDMA libraries cannot be used.
     #[error("{library}: {reason}")]
     NoSystemLibrary {
-        /// Its file name.
+        /// File name of the library.
         library: &'static str,
-        /// What is wrong.
+        /// Reason, as the dynamic linker gives it.
         reason: String,
     },
     /// Bytes outside of a memory region.
@@ -53,7 +53,7 @@ pub enum Error {
     /// The peer turned the connection down.
     #[error("the peer rejected the connection, reason {reason}")]
     Rejected {
-        /// Why.
+        /// Reason that the peer gave.
         reason: RejectReason,
         /// What its program said. May have zeros behind it.
         private_data: Vec<u8>,
@@ -78,19 +78,19 @@ pub enum Error {
     Limit {
         /// The object.
         object: &'static str,
-        /// What there is too much of.
+        /// Name of what there is too much of.
         what: &'static str,
         /// How much was asked for.
         asked: u64,
-        /// What it holds.
+        /// Largest number that is possible.
         limit: u64,
     },
     /// The connection manager told something else than what was waited for.
     #[error("{event} (status {status}) where \"{expected}\" was due")]
     Unexpected {
-        /// What was due.
+        /// Event that was expected.
         expected: EventKind,
-        /// What came.
+        /// Event that came.
         event: EventKind,
         /// Its status: 0, a negative errno, or the peer's reason for rejecting.
         status: i32,

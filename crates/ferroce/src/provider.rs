@@ -89,12 +89,12 @@ impl Provider {
         }
     }
 
-    /// Its functions.
+    /// Returns the table of C functions.
     pub(crate) fn verbs(&self) -> &'static Verbs {
         self.verbs
     }
 
-    /// Which one it is.
+    /// Returns the kind of the provider.
     #[must_use]
     pub fn kind(&self) -> ProviderKind {
         self.kind

@@ -20,7 +20,7 @@ use sealed::Sealed;
 /// | [`XrcInitiator`] | yes | yes | yes | yes | | yes |
 /// | [`XrcTarget`] | | | | | | yes |
 pub trait Transport: Sealed + Send + Sync + 'static {
-    /// Which it is.
+    /// The transport as a value.
     const KIND: TransportKind;
 }
 

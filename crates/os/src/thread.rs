@@ -69,7 +69,7 @@ pub fn uncancellable<T>(f: impl FnOnce() -> T) -> T {
     unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
     let result = f();
     let mut ignored = 0;
-    // SAFETY: as above; `before` is what the first call returned.
+    // SAFETY: the pointer is to a live int, and `before` is a state that the first call returned.
     unsafe { pthread_setcancelstate(before, &raw mut ignored) };
     result
 }

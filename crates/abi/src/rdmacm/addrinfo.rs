@@ -122,7 +122,7 @@ unsafe fn resolve(
         // SAFETY: an element of the resolver's list.
         let ai = unsafe { &*next };
         if length(ai.ai_family) != 0 {
-            // SAFETY: as above, with what it points to.
+            // SAFETY: an element of the resolver's list, whose address and name are live.
             result = unsafe { take_answer(rai, hints, ai) };
             break;
         }
@@ -227,7 +227,7 @@ unsafe fn fill(
     } else {
         // SAFETY: the caller's strings.
         unsafe { resolve(node, service, hints, rai)? };
-        // SAFETY: as above; the answer is whole, and nobody else knows it.
+        // SAFETY: the caller's strings; the answer is whole, and nothing else knows it.
         unsafe {
             if service.is_null() && is_name(node) && !rai.ai_src_addr.is_null() {
                 mark_as_of_a_name(rai.ai_src_addr);

@@ -262,7 +262,8 @@ fn discard(delivery: Delivery) {
             unsafe { Id::new(delivery.id) }.expect("invariant: a delivery names an identifier");
         id.nic().destroy();
         await_deliveries_under_way();
-        // SAFETY: as above; its conversation has ended and none of its events is under way.
+        // SAFETY: the program never saw the identifier, its conversation has ended, and none of
+        // its events is under way.
         unsafe { id.free() };
     }
     delivery.acks.acknowledge(1);

@@ -49,7 +49,7 @@ pub struct ibv_send_wr_ud {
     pub ah: *mut ibv_ah,
     /// Queue pair.
     pub remote_qpn: u32,
-    /// Its key.
+    /// Q_Key of the receiving queue pair.
     pub remote_qkey: u32,
 }
 
@@ -79,9 +79,9 @@ pub union ibv_send_wr_wr {
 pub struct ibv_send_wr_bind_mw {
     /// Window.
     pub mw: *mut ibv_mw,
-    /// Its new key.
+    /// New key of the window.
     pub rkey: u32,
-    /// What it opens.
+    /// Memory and rights that the window opens.
     pub bind_info: ibv_mw_bind_info,
 }
 

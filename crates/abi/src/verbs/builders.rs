@@ -152,8 +152,8 @@ unsafe fn forget(qp: *mut ibv_qp_ex) {
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: a live extended queue pair is a queue pair.
     if unsafe { is_of_other_process(qp.cast::<ibv_qp>()) } {
-        // SAFETY: as above. No other thread of this child uses the builder: nothing is held from
-        // here on.
+        // SAFETY: a live extended queue pair. No other thread of this child uses the builder:
+        // nothing is held from here on.
         return unsafe { forget(qp) };
     }
     // SAFETY: a live extended queue pair, which stays where it is.

@@ -147,7 +147,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     let nic = unsafe { private(cq) }.nic();
     let result = nic.resize(u32::try_from(cqe).unwrap_or(0));
     if result.is_ok() {
-        // SAFETY: as above; the program does not read the field while it asks for a change of it.
+        // SAFETY: a live queue. The program does not read the field while it asks for a change.
         unsafe { (*cq).cqe = c_int::try_from(nic.capacity()).unwrap_or(c_int::MAX) };
     }
     result_as_errno("ibv_resize_cq", result)
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         let reason = format!("{users} queue pairs still use the completion queue");
         return as_errno("ibv_destroy_cq", &Error::new(libc::EBUSY, reason));
     }
-    // SAFETY: as above; its context and channel are live as long as it is.
+    // SAFETY: a live queue, whose context and channel live as long as it does.
     unsafe {
         context::private((*cq).context).forget(AsyncSubject::Cq(cq.addr()));
         private.nic.end_events();

@@ -202,7 +202,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
     // SAFETY: a live queue.
     let cursor = unsafe { cursor(cq) };
     cursor.lock();
-    // SAFETY: as above; this thread has locked it.
+    // SAFETY: a live queue, which this thread has locked.
     let result = unsafe { advance(cq) };
     if result != 0 {
         cursor.unlock();

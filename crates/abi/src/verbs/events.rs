@@ -85,12 +85,14 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             .async_acks
             .acknowledge(1);
     } else if is_about_srq(event.event_type) {
-        // SAFETY: as above, for shared receive queues.
+        // SAFETY: events of this type are about a shared receive queue, which waits for this
+        // acknowledgement before it goes.
         unsafe { srq::private(event.element.srq) }
             .acks
             .acknowledge(1);
     } else if is_about_qp(event.event_type) {
-        // SAFETY: as above, for queue pairs.
+        // SAFETY: events of this type are about a queue pair, which waits for this acknowledgement
+        // before it goes.
         unsafe { qp::private(event.element.qp) }.acks.acknowledge(1);
     }
 }

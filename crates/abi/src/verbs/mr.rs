@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     // SAFETY: a live protection domain.
     let region = Mr::null(unsafe { pd::private(pd) }.nic());
     let mr = region.map(|region| {
-        // SAFETY: as above; nobody else knows the structure yet.
+        // SAFETY: a live protection domain; nothing else knows the new structure yet.
         unsafe {
             let mr = create(pd, region, std::ptr::null_mut(), usize::MAX);
             // Not exposed to peers.
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     if let Err(e) = ended {
         return as_errno("ibv_dereg_mr", &e);
     }
-    // SAFETY: as above, on a live context; nobody uses it any more after this.
+    // SAFETY: a live region on a live context; the program uses it no more after this.
     unsafe {
         import::forget((*mr).handle);
         context::private((*mr).context).release_mr(mr);

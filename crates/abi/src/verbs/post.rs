@@ -193,7 +193,7 @@ pub(crate) unsafe extern "C" fn post_send(
     // SAFETY: a work request, if it is not NULL.
     let is_single = unsafe { is_single(wr) };
     let room = &mut [MaybeUninit::uninit(); wr::SHORT];
-    // SAFETY: as above; it is one.
+    // SAFETY: a work request: `is_single` has looked.
     let plain = is_single.then(|| unsafe { wr::plain_send(wr, room) });
     if plain
         .flatten()
@@ -242,7 +242,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     let private = unsafe { qp::private(qp) };
     // SAFETY: a work request, if it is not NULL.
     let is_single = unsafe { is_single(wr) };
-    // SAFETY: as above; it is one.
+    // SAFETY: a work request: `is_single` has looked.
     let plain = is_single.then(|| unsafe { wr::plain_recv(wr) }).flatten();
     if plain.is_some_and(|(wr_id, sge)| private.nic().post_plain_recv(wr_id, sge)) {
         return 0;

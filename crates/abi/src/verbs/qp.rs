@@ -196,7 +196,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     // SAFETY: a live queue pair.
     let private = unsafe { private(qp) };
     let queried = private.nic.query();
-    // SAFETY: as above, and room for the attributes.
+    // SAFETY: a live queue pair, and the program's room for the attributes.
     unsafe {
         (*qp).state = queried.qp_state as u32;
         ptr::write(

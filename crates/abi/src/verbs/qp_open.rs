@@ -39,7 +39,7 @@ pub(super) unsafe fn create_target(ex: &mut ibv_qp_init_attr_ex) -> Result<*mut 
     // SAFETY: the caller's promise.
     let nic = Qp::create_target(unsafe { xrcd::nic_of(ex.xrcd) }?)?;
     ex.cap = cap_to_c(&nic.cap());
-    // SAFETY: as above; an open domain has a live context.
+    // SAFETY: a live domain by the caller's promise; an open one has a live context.
     let qp = unsafe { publish(&nic, public(ex.xrcd, ex.qp_context), None) };
     nic.set_cookie(qp.addr());
     Ok(qp)
@@ -80,7 +80,7 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
     let mut opened = ptr::null_mut();
     let which = (Qpn::new(attr.qp_num), qp_type(attr.qp_type)?);
     Qp::open(domain, which, |nic| {
-        // SAFETY: as above; an open domain has a live context.
+        // SAFETY: a live domain by the caller's promise; an open one has a live context.
         opened = unsafe { publish(nic, public(attr.xrcd, qp_context), None) };
         opened.addr()
     })?;

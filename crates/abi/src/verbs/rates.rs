@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-/// One rate.
+/// A rate of `enum ibv_rate`.
 struct Rate {
     /// Enumerator.
     code: c_int,

@@ -225,7 +225,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         return as_errno("ibv_destroy_srq", &Error::new(libc::EBUSY, reason));
     }
     private.nic.destroy();
-    // SAFETY: as above, on a live context; nobody uses it any more after this.
+    // SAFETY: a live queue on a live context; the program uses it no more after this.
     unsafe {
         context::private((*srq).context).forget(AsyncSubject::Srq(srq.addr()));
         private.acks.wait();

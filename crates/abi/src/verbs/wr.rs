@@ -106,8 +106,8 @@ pub(super) unsafe fn copy_inline(
     Ok(bytes)
 }
 
-/// Copies inline data to where there is room for `most` bytes. Returns how many they are; `None`:
-/// there are more, and nothing is copied.
+/// Copies inline data to where there is room for `most` bytes. Returns their number, or `None` if
+/// there are more.
 ///
 /// # Safety
 /// As [`copy_inline`]; the room is there, and none of the pieces in it.
@@ -165,7 +165,7 @@ pub(super) unsafe fn send_wr(
     // SAFETY: the caller's promise.
     let (wr_id, opcode, bits) = unsafe { ((*wr).wr_id, (*wr).opcode, (*wr).send_flags) };
     let flags = send_flags(bits)?;
-    // SAFETY: as above; these are the fields that the opcode needs.
+    // SAFETY: the caller's promise: these are the fields that the opcode needs.
     let op = unsafe { send_op(wr, opcode) }?;
     let payload = if matches!(op, SendOp::LocalInvalidate(_) | SendOp::BindWindow(_)) {
         Payload::Sges(Sges::new())
@@ -182,7 +182,7 @@ pub(super) unsafe fn send_wr(
         }
     };
     let to = match qp_type {
-        // SAFETY: as above; all work requests of this type need the field.
+        // SAFETY: the caller's promise; all work requests of this type need the field.
         QpType::XrcSend => SendTo::XrcSrq(Srqn::new(unsafe { (*wr).qp_type })),
         QpType::Ud => {
             // SAFETY: the caller's promise; all work requests of this type need the field.
@@ -312,7 +312,7 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
         IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite(rdma()),
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(key()),
         IBV_WR_BIND_MW => {
-            // SAFETY: as above; the window and the region are NULL or live.
+            // SAFETY: the caller's promise; the window and the region are NULL or live.
             unsafe {
                 let ibv_send_wr_bind_mw {
                     mw,

@@ -113,7 +113,7 @@ pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
             format!("{users} shared receive queues or queue pairs still use the XRC domain");
         return as_errno("ibv_close_xrcd", &Error::new(libc::EBUSY, reason));
     }
-    // SAFETY: as above; nobody uses it any more.
+    // SAFETY: a live domain, which nothing uses any more.
     drop(unsafe { object::take(xrcd) });
     0
 }

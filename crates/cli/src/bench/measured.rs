@@ -16,7 +16,7 @@ pub(crate) struct Measured {
     pub(crate) latency: Option<Latency>,
     /// Bytes per second, 0 if only single operations were measured.
     pub(crate) bandwidth: f64,
-    /// Operations per second, 0 as above.
+    /// Operations per second, 0 if only single operations were measured.
     pub(crate) rate: f64,
     /// Messages that did not arrive, where that may happen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,7 +72,7 @@ impl Times {
         self.0.saturating_record(nanoseconds);
     }
 
-    /// How many there are.
+    /// Returns the number of samples.
     pub(crate) fn count(&self) -> u64 {
         self.0.len()
     }

@@ -55,7 +55,7 @@ enum Role {
     Worker,
 }
 
-/// What to measure.
+/// Options that say what to measure.
 #[derive(Clone, Debug, clap::Args)]
 struct Options {
     /// The other host, where `ferroce bench serve` runs; without it both sides are on this host

@@ -50,7 +50,7 @@ impl Words for [AtomicU64] {
 pub(crate) struct Slots {
     /// Bytes of each, a multiple of [`WORD`].
     pub(crate) size: usize,
-    /// How many.
+    /// Number of messages.
     pub(crate) count: usize,
     /// Of the measurement.
     pub(crate) seed: u64,

@@ -11,9 +11,9 @@ use super::end::{End, WINDOW, done, text};
 use super::message::Message;
 use super::tell::{line, step};
 
-/// How long each number is measured.
+/// How long the latency of each size is measured.
 const LATENCY_TIME: Duration = Duration::from_millis(150);
-/// As above.
+/// How long the bandwidth of each size is measured.
 const BANDWIDTH_TIME: Duration = Duration::from_millis(250);
 /// Rounds that are not counted: caches, and both sides awake.
 const WARM_UP: u32 = 50;

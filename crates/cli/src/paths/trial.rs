@@ -44,7 +44,7 @@ impl Which {
         }
     }
 
-    /// Whether nothing better can come.
+    /// True if no later result can be a better path.
     fn is_best(self, flow: &Flow) -> bool {
         match self {
             Self::Host => {
@@ -56,7 +56,7 @@ impl Which {
     }
 }
 
-/// What came of it.
+/// Outcome of a trial.
 pub(crate) struct Tried {
     pub(crate) which: Which,
     /// What the calling process had, and its queue pair; or why it did not work.
@@ -124,7 +124,7 @@ impl Worker {
         Ok(Self(child))
     }
 
-    /// Where it listens.
+    /// Reads the port that the child listens on.
     fn port(&mut self) -> Outcome<u16> {
         let output = self.0.stdout.take().ok_or("a process without output")?;
         let mut line = String::new();

@@ -9,7 +9,7 @@ use crate::sys::FetchedEvent;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Event {
-    /// What.
+    /// Kind of the event.
     pub kind: EventKind,
     /// 0, a negative errno, or the peer's reason for rejecting, as `rdma_get_cm_event(3)` says of
     /// each kind.

@@ -283,7 +283,7 @@ impl Id {
 pub enum Membership {
     /// It sends and receives.
     Full,
-    /// It sends only.
+    /// The member sends to the group and receives nothing.
     SendOnly,
 }
 

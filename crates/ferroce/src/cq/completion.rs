@@ -224,7 +224,7 @@ pub enum Timestamp {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Done {
-    /// What it was.
+    /// Kind of the work.
     pub what: WorkKind,
     /// Bytes that arrived here: of receives and reads only. Of a receive of UD with the
     /// [`GRH_BYTES`](crate::ud::GRH_BYTES) before the message.

@@ -107,13 +107,13 @@ impl CompletionRef<'_> {
     /// Whether the work succeeded. Of work that did not, the parts below mean nothing.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The reason why the work failed.
     #[inline]
     pub fn status(&self) -> std::result::Result<(), WorkError> {
         self.0.status()
     }
 
-    /// What was done.
+    /// Returns the kind of the work.
     #[must_use]
     #[inline]
     pub fn what(&self) -> WorkKind {
@@ -184,7 +184,7 @@ impl fmt::Debug for CompletionRef<'_> {
 /// dropped.
 pub struct Completions<'q> {
     queue: &'q Queue,
-    /// What is lent.
+    /// Completions that the iterator lends.
     lent: Fetched,
 }
 

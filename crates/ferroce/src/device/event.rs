@@ -111,7 +111,7 @@ impl fmt::Debug for DeviceEvents {
 pub struct DeviceEvent(AsyncEvent);
 
 impl DeviceEvent {
-    /// What happened.
+    /// Returns the kind of the event.
     #[must_use]
     pub fn kind(&self) -> DeviceEventKind {
         DeviceEventKind::from_c(self.0.kind())

@@ -20,7 +20,7 @@ pub struct PortAttributes {
     pub active_mtu: u32,
     /// Payload bytes of a packet at most, ever.
     pub max_mtu: u32,
-    /// What it is on.
+    /// Link layer of the port.
     pub link_layer: LinkLayer,
     /// Entries of its GID table, empty ones included.
     pub gid_table_length: u32,
@@ -32,9 +32,9 @@ pub struct PortAttributes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PortState {
-    /// It cannot.
+    /// No packet can pass.
     Down,
-    /// It can.
+    /// Packets can pass.
     Active,
     /// Between the two, by its number in C.
     Other(u32),

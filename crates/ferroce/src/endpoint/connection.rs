@@ -33,7 +33,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Its queue pair.
+    /// Returns the connection's queue pair.
     #[must_use]
     pub fn queue_pair(&self) -> &QueuePair {
         &self.queue_pair

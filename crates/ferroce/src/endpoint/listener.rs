@@ -28,7 +28,7 @@ impl Listener {
         Ok(Self { line })
     }
 
-    /// Its port.
+    /// Returns the port that it listens on.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.line.id.port()

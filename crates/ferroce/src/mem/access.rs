@@ -60,7 +60,8 @@ pub struct RemoteAccess {
     /// FLUSH to [where all see it](crate::qp::FlushPlacement::Global). Devices without FLUSH refuse
     /// it.
     pub flush_global: bool,
-    /// FLUSH to [memory that keeps it](crate::qp::FlushPlacement::Persistent). As above.
+    /// FLUSH to [memory that keeps it](crate::qp::FlushPlacement::Persistent). Devices without
+    /// FLUSH refuse it.
     pub flush_persistent: bool,
 }
 

@@ -187,9 +187,9 @@ impl Mtu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueuePairInfo {
-    /// Its state.
+    /// State of the queue pair.
     pub state: QueuePairState,
-    /// What peers may do.
+    /// Operations that peers may do.
     pub access: RemoteAccess,
     /// Its port, counted from 1.
     pub port: u8,

@@ -136,7 +136,7 @@ impl<T: Sends> QueuePairBuilder<T> {
 }
 
 impl<T: Sends + Receives> QueuePairBuilder<T> {
-    /// Receives that have not completed, at least; at most
+    /// Sets how many receives, at least, may be outstanding; the limit is
     /// [`max_qp_wr`](crate::device::DeviceLimits::max_qp_wr).
     pub fn receive(mut self, work_requests: u32) -> Self {
         self.capacities.receive = work_requests;

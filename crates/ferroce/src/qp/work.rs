@@ -45,7 +45,7 @@ pub enum Operation {
     FetchAdd {
         /// The place, a multiple of 8.
         target: RemoteAddress,
-        /// What is added.
+        /// Addend.
         add: u64,
     },
     /// ATOMIC WRITE (IBTA 1.5): the work request's 8 bytes go to this place, a multiple of 8, in

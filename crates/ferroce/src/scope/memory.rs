@@ -119,7 +119,7 @@ impl fmt::Debug for ScopedBytesMut<'_> {
 #[error("{error}")]
 #[non_exhaustive]
 pub struct RefusedBytes<'scope> {
-    /// Why.
+    /// Reason for the failure.
     #[source]
     pub error: Error,
     /// The bytes.

@@ -29,7 +29,7 @@ impl Default for StreamRoom {
 }
 
 impl StreamRoom {
-    /// So many messages of so many bytes each, in each direction.
+    /// Room for `buffers` messages of `bytes` bytes each, in each direction.
     #[must_use]
     pub const fn new(buffers: u16, bytes: u32) -> Self {
         Self { buffers, bytes }

@@ -9,7 +9,7 @@ use crate::wake::wake_all;
 #[derive(Default)]
 pub(super) struct Wakers(Mutex<[Option<Waker>; 2]>);
 
-/// Which of the two.
+/// Reading or writing side of a stream.
 #[derive(Clone, Copy)]
 pub(super) enum Role {
     Reader,

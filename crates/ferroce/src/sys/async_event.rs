@@ -79,7 +79,7 @@ impl AsyncEvent {
         self.raw.event_type
     }
 
-    /// What it is about.
+    /// Returns the object that the event is about.
     pub(crate) fn element(&self) -> Element {
         let element = self.raw.element;
         match self.raw.event_type {

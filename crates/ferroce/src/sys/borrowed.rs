@@ -75,7 +75,7 @@ impl BorrowedRegion {
         }))
     }
 
-    /// Its domain.
+    /// Returns the protection domain.
     #[inline(always)]
     pub(super) fn domain(&self) -> &Arc<Domain> {
         &self.domain
@@ -315,7 +315,7 @@ fn wait(work: &Work, limit: Duration) -> bool {
         .all(|&(place, id)| wait_for(&work.places[place].queue, id, deadline))
 }
 
-/// Waits until the device does not work on it any more; whether it came to that.
+/// Waits until the device no longer works on `id`. Returns false at the deadline.
 fn wait_for(queue: &Queue, id: u64, deadline: Option<Instant>) -> bool {
     let ended = || !queue.ledger().is_posted(id);
     loop {

@@ -36,7 +36,7 @@ impl Bytes {
         self.start
     }
 
-    /// How many there are.
+    /// Returns the number of bytes.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -114,7 +114,7 @@ impl Bytes {
         unsafe { machine::fetch_add(self.word(at), add) }
     }
 
-    /// Sets them if they are `current`, and gives what was there before.
+    /// Sets eight bytes to `new` if they are `current`. Returns their former value.
     pub(crate) fn compare_swap(&self, at: usize, current: u64, new: u64) -> u64 {
         // SAFETY: aligned, and within the bytes.
         unsafe { machine::compare_swap(self.word(at), current, new) }

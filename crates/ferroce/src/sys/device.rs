@@ -36,7 +36,7 @@ impl DeviceListHandle {
         }))
     }
 
-    /// Its devices.
+    /// Returns the devices of the list.
     pub(crate) fn devices(self: &Arc<Self>) -> impl Iterator<Item = DeviceHandle> {
         (0..self.count).map(|i| {
             // SAFETY: the list has `count` elements.

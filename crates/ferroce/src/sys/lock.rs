@@ -122,7 +122,7 @@ impl<T> Deref for Locked<'_, T> {
 impl<T> DerefMut for Locked<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and it is borrowed mutably.
+        // SAFETY: the lock is this object's, and the object is borrowed mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }

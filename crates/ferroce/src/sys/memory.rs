@@ -262,7 +262,7 @@ impl Region {
         }))
     }
 
-    /// Its domain.
+    /// Returns the protection domain.
     #[inline(always)]
     pub(super) fn domain(&self) -> &Arc<Domain> {
         &self.domain

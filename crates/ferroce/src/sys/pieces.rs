@@ -16,7 +16,7 @@ pub(crate) trait Memory {
     /// Whether the bytes are copied while it is posted.
     const INLINE: bool = false;
 
-    /// How many pieces.
+    /// Returns the number of pieces.
     fn count(&self) -> usize;
     /// Its pieces as C has them.
     fn elements(&self) -> impl Iterator<Item = ibv_sge>;
@@ -54,7 +54,7 @@ fn refuse(given: Option<Exclusive>, error: Error) -> Box<Refused> {
 pub(crate) trait Registered {
     /// A piece as work requests name it.
     fn element(&self, start: usize, length: u32) -> ibv_sge;
-    /// Its domain.
+    /// Returns the protection domain of the memory.
     fn domain(&self) -> &Arc<Domain>;
     /// Work begins to hold it, as the first thing or as one more.
     fn hold(this: &Arc<Self>, held: &mut Held, is_first: bool);

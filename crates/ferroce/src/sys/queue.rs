@@ -99,7 +99,7 @@ impl Queue {
         self.device.is(device)
     }
 
-    /// Its own work.
+    /// Returns the ledger of posted work.
     #[inline(always)]
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger

@@ -150,7 +150,7 @@ impl SharedQueue {
         }))
     }
 
-    /// Its domain.
+    /// Returns the protection domain.
     #[inline(always)]
     pub(crate) fn domain(&self) -> &Arc<Domain> {
         &self.domain
@@ -166,7 +166,7 @@ impl SharedQueue {
         self._xrc.is_some()
     }
 
-    /// Its work.
+    /// Returns the ledger of posted receives.
     #[inline(always)]
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger

@@ -166,7 +166,7 @@ impl Bind<'_> {
         // SAFETY: a live queue pair, and a request that names live objects.
         let errno = unsafe { post(queue_pair.as_ptr(), &raw mut posted, &raw mut bad) };
         Error::check("ibv_post_send", errno)?;
-        // SAFETY: as above. The program is the one that keeps the key of a type 2 window.
+        // SAFETY: a live window: `self` holds it. Of a type 2 window the program keeps the key.
         unsafe { (*mw).rkey = rkey };
         Ok(rkey)
     }

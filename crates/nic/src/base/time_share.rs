@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferroce_proto::time::Time;
 
-/// Work may take one part in so many of the time. What was not used is saved up, to a limit, so
+/// Work may take one part in `part` of the time. What was not used is saved up, to a limit, so
 /// that a burst is served at once. What was overspent, to the same limit, is made up for first.
 #[derive(Debug)]
 pub(crate) struct TimeShare {

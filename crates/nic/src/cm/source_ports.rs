@@ -14,8 +14,8 @@ const SMALL: u16 = 8;
 /// Ports of a large block: one per bit of its map. They are for processes with more connections,
 /// which need fewer sockets so.
 const LARGE: u16 = 64;
-/// Every other so many ports are in small blocks: a process that looks at a port knows its block,
-/// whatever the range is.
+/// Every other run of this many ports is in small blocks: a process that looks at a port knows its
+/// block, whatever the range is.
 const CHUNK: u16 = 1024;
 /// Draws before a search from the start of the range.
 const DRAWS: u32 = 64;

@@ -33,7 +33,7 @@ pub(super) struct Between {
 }
 
 impl Speaker {
-    /// Its user.
+    /// Returns the user that the speaker's process belongs to.
     pub(super) fn user(self, host: &dyn Host) -> LocalUser {
         match self {
             Self::Link { by, .. } => by,

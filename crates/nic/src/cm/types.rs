@@ -123,7 +123,7 @@ pub struct Event {
     pub id: Arc<Id>,
     /// For a connect request, the listener.
     pub listen_id: Option<Arc<Id>>,
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
     /// 0, a negative errno, or the peer's reject reason (positive).
     pub status: i32,

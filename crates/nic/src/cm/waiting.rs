@@ -77,7 +77,7 @@ impl Blocked {
     /// Lines of requests from other hosts. Each is looked at again and again, and a stranger may
     /// ask for any port.
     const LINES_FOR_HOSTS: usize = 64;
-    /// Looking at the lines takes one part in so many of the time.
+    /// Looking at the lines may take one part in this number of the time.
     const PART: u32 = 8;
 
     pub(super) fn deadline(&self) -> Option<Time> {

@@ -50,7 +50,7 @@ impl Ah {
         self.number
     }
 
-    /// Where it leads.
+    /// Returns the attributes that the handle was made with.
     pub(crate) fn attr(&self) -> &AddressHandleAttr {
         &self.attr
     }

@@ -25,7 +25,7 @@ pub(crate) struct Budgets {
 #[derive(Debug, Default)]
 struct Known {
     by_place: HashMap<RemoteProcess, Weak<Account>>,
-    /// So many there were when those that nobody uses were last removed.
+    /// Number of entries when unused ones were last removed.
     kept: usize,
 }
 

@@ -28,7 +28,7 @@ const DIGITS: usize = 16;
 const MOST_ASKED: usize = 4096;
 /// Alternates that are remembered, at most.
 const MOST_KNOWN: usize = 1024;
-/// One part in so many of the time may be spent on reading the list.
+/// Reading the list may take one part in this number of the time.
 const PART: u32 = 20;
 /// Reading time that is saved up, at most. A list of some thousand names takes a few milliseconds.
 const MOST_SAVED: Duration = Duration::from_millis(20);

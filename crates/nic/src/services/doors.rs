@@ -139,7 +139,7 @@ pub(crate) struct Doors {
     /// Their thread.
     owner: AtomicUsize,
     open: Mutex<Open>,
-    /// How many are open.
+    /// Number of open doors.
     count: AtomicUsize,
 }
 

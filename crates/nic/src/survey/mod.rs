@@ -40,9 +40,9 @@ pub struct Survey {
 /// A queue pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueuePair {
-    /// Its device.
+    /// Name of the queue pair's device.
     pub device: String,
-    /// Its number.
+    /// Queue pair number.
     pub number: u32,
     /// Its type, by the number of `enum ibv_qp_type`.
     pub kind: u32,
@@ -70,7 +70,7 @@ pub struct Means {
 /// Another process of this host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Its slot.
+    /// Slot of the process.
     pub slot: u16,
     /// Whether READs and WRITEs of its memory are done without it.
     pub direct: bool,
@@ -81,7 +81,7 @@ pub struct Neighbour {
 /// Queue pairs that do the same: same device, transport, destination and path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// How many.
+    /// Number of these queue pairs.
     pub count: usize,
     /// The number of one of them.
     pub example: u32,
@@ -101,13 +101,13 @@ pub struct Flow {
     pub packets_why: String,
     /// Their last WRITE or READ: whether it was done directly. None: there was none that could be.
     pub direct: Option<bool>,
-    /// Why it was not.
+    /// Reason why no such copy was made.
     pub direct_why: String,
     /// A WRITE or READ was done in memory of the other process that this one has mapped.
     pub mapped: bool,
     /// Their last atomic: whether it was done directly. None: there was none that could be.
     pub atomics: Option<bool>,
-    /// Why it was not.
+    /// Reason why the memory was not mapped.
     pub atomics_why: String,
 }
 
@@ -118,6 +118,6 @@ pub struct Count {
     pub device: String,
     /// What was counted, as under `hw_counters`.
     pub what: String,
-    /// How often.
+    /// Count.
     pub value: u64,
 }

@@ -42,7 +42,7 @@ pub struct Lock<T> {
 
 // SAFETY: the value goes from thread to thread with the lock, one at a time.
 unsafe impl<T: Send> Send for Lock<T> {}
-// SAFETY: as above; shared references to the value exist only under the lock.
+// SAFETY: references to the value exist only under the lock, which one thread holds at a time.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {

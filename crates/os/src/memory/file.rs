@@ -18,9 +18,9 @@ use crate::sys::{check, errno, raw_fd};
 /// Names a file on this host while it is open somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileId {
-    /// Its file system.
+    /// Device number of the file system.
     pub device: u64,
-    /// Its inode.
+    /// Inode number.
     pub inode: u64,
 }
 
@@ -75,7 +75,7 @@ impl SharedFile {
         Ok(Self { fd, id })
     }
 
-    /// Which file it is.
+    /// Returns what tells the file from others.
     #[must_use]
     pub const fn id(&self) -> FileId {
         self.id
@@ -105,8 +105,7 @@ impl SharedFile {
     }
 }
 
-/// An anonymous file of so many zeroed bytes, with these seals. `name` is what lists of mappings
-/// show.
+/// Makes an anonymous file of `len` zeroed bytes, with these seals. Lists of mappings show `name`.
 ///
 /// # Errors
 /// EFBIG: larger than the process's files may be (`RLIMIT_FSIZE`); EMFILE, ENFILE, ENOMEM; ENOSYS

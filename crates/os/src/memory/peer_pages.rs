@@ -23,7 +23,7 @@ use crate::sys::reopen;
 pub struct PeerFile {
     /// A thread of the process, which executes no other program.
     pub task: Task,
-    /// Its descriptor.
+    /// Descriptor number of the file in the peer.
     pub number: i32,
     /// The file that it must be.
     pub id: FileId,

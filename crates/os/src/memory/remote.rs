@@ -93,13 +93,13 @@ impl Process {
         })
     }
 
-    /// Its thread.
+    /// Returns the thread whose memory it is.
     #[must_use]
     pub const fn task(&self) -> Task {
         self.task
     }
 
-    /// Its number.
+    /// Returns the process ID.
     #[must_use]
     pub const fn pid(&self) -> i32 {
         self.task.pid

@@ -329,12 +329,13 @@ impl Area for Arc<SharedArea> {
         let [(start, first), (rest, second)] = self.pieces(at, to.len());
         let (a, b) = to.split_at_mut(first);
         if b.is_empty() {
-            // SAFETY: as below, in one piece.
+            // SAFETY: `pieces` lie within the mapping, and this is the only one. A hostile peer may
+            // write meanwhile: bytes are read, of which every value is valid.
             unsafe { ptr::copy_nonoverlapping(self.base.add(start), a.as_mut_ptr(), first) };
             return;
         }
-        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is bytes, of
-        // which every value is valid.
+        // SAFETY: `pieces` lie within the mapping. A hostile peer may write meanwhile: bytes are
+        // read, of which every value is valid.
         unsafe {
             ptr::copy_nonoverlapping(self.base.add(start), a.as_mut_ptr(), first);
             ptr::copy_nonoverlapping(self.base.add(rest), b.as_mut_ptr(), second);

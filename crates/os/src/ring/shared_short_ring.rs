@@ -147,8 +147,8 @@ impl ShortRingArea for SharedShortRing {
     #[inline]
     fn head(&self, at: u32) -> Head {
         let from = self.slot(at).wrapping_add(SLOT_HEAD);
-        // SAFETY: as above; a hostile peer may write meanwhile, and whatever is read is numbers, of
-        // which every value is valid.
+        // SAFETY: the head lies within a slot of the mapping, at a multiple of 4. A hostile peer
+        // may write meanwhile: numbers are read, of which every value is valid.
         unsafe { from.cast::<Head>().read() }
     }
 
@@ -177,7 +177,7 @@ impl ShortRingArea for SharedShortRing {
     fn copy_out(&self, place: Place, rest: &mut [u8]) {
         let (from, room) = self.place(place);
         assert!(rest.len() <= room);
-        // SAFETY: as above, of bytes.
+        // SAFETY: `room` bytes of the mapping follow, and every value of a byte is valid.
         unsafe { from.copy_to_nonoverlapping(rest.as_mut_ptr(), rest.len()) };
     }
 
@@ -185,7 +185,7 @@ impl ShortRingArea for SharedShortRing {
     fn write_out(&self, place: Place, to: Span<'_>) -> Result<(), Unmapped> {
         let (from, room) = self.place(place);
         assert!(to.len() <= room);
-        // SAFETY: as above; the mapping is not registered memory.
+        // SAFETY: `room` bytes of the mapping follow, and the mapping is not registered memory.
         unsafe { fill_from(to, from) }
     }
 

@@ -53,7 +53,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
         Self { area, at: None }
     }
 
-    /// Which short ring.
+    /// Returns the short ring's index in its ring.
     #[must_use]
     pub fn short_ring(&self) -> u8 {
         self.area.index()

@@ -54,13 +54,13 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         }
     }
 
-    /// Its memory.
+    /// Returns the short ring's memory.
     #[must_use]
     pub fn area(&self) -> &A {
         &self.area
     }
 
-    /// Which short ring.
+    /// Returns the short ring's index in its ring.
     #[must_use]
     pub fn short_ring(&self) -> u8 {
         self.area.index()
@@ -159,7 +159,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         }
     }
 
-    /// Where the next place in the body begins, if there is one with so many bytes.
+    /// Where the next place in the body begins, if there is one with `len` bytes.
     fn place_in_body(&mut self, len: u32) -> Option<u32> {
         let body = self.area.body();
         let mut looked = false;
@@ -190,7 +190,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         }
     }
 
-    /// What is in the next slot, with so many bytes behind its head, may be read.
+    /// What is in the next slot, with `rest` bytes behind its head, may be read.
     #[expect(clippy::inline_always, reason = "a few words")]
     #[inline(always)]
     fn publish(&mut self, rest: usize, ack: Option<ShortRingAck>) {

@@ -41,7 +41,7 @@ pub enum Kind {
 /// A message of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it is.
+    /// Step of the handshake.
     pub kind: Kind,
     /// The queue pair that it is for.
     pub to: Qpn,
@@ -237,7 +237,7 @@ impl Asking {
         }
     }
 
-    /// The ask, if it is due.
+    /// Returns the next message to the peer, if it is due.
     pub fn poll(&mut self, now: Time) -> Option<Message> {
         if now < self.next_at || self.outcome(now).is_some() {
             return None;

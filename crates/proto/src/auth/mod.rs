@@ -56,9 +56,9 @@ impl Addresses {
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Its address.
+    /// GID of this end.
     pub gid: Gid,
-    /// Its queue pair.
+    /// Queue pair number of this end.
     pub qpn: Qpn,
     /// What it has drawn for this connection.
     pub nonce: Nonce,

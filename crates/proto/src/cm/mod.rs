@@ -94,9 +94,9 @@ pub enum Recipient {
 pub struct Outgoing {
     /// Addresses.
     pub path: MadPath,
-    /// Its recipient.
+    /// Recipient of the MAD.
     pub to: Recipient,
-    /// What it says.
+    /// The MAD.
     pub mad: CmMad,
 }
 
@@ -105,7 +105,7 @@ pub struct Outgoing {
 pub struct Event {
     /// The conversation: its local communication id.
     pub conversation: CommId,
-    /// What happened.
+    /// Kind of the event.
     pub kind: EventKind,
 }
 
@@ -114,7 +114,7 @@ pub struct Event {
 pub enum EventKind {
     /// Somebody wants to connect. The owner answers with accept, reject or discard.
     Request {
-        /// What was asked.
+        /// The peer's REQ.
         req: Box<Req>,
         /// Way back to the asker.
         path: MadPath,
@@ -122,7 +122,7 @@ pub enum EventKind {
     /// Somebody asks for the queue pair of a datagram service. The owner gives an answer or
     /// discards.
     Resolution {
-        /// What was asked.
+        /// The peer's SIDR REQ.
         req: Box<SidrReq>,
         /// Way back to the asker.
         path: MadPath,
@@ -136,7 +136,7 @@ pub enum EventKind {
     Established,
     /// The peer, or its connection manager, said no.
     Rejected {
-        /// Why.
+        /// Reason that the REJ gives.
         reason: RejReason,
         /// Private data of the REJ.
         private_data: Box<[u8; Rej::PRIVATE]>,
@@ -165,7 +165,7 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the conversation is in state {state:?}, which does not allow to {command}")]
 pub struct WrongState {
-    /// What was asked.
+    /// Name of the refused command.
     pub command: &'static str,
     /// State that the conversation is in, `None` if it has ended.
     pub state: Option<Phase>,

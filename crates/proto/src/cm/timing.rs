@@ -38,7 +38,7 @@ pub const fn ack_timeout(ca_ack_delay: u8, packet_life_time: u8) -> u8 {
     if sum > 31 { 31 } else { sum }
 }
 
-/// Receiver-not-ready timer code of a connection whose peer tries again so many times
+/// Receiver-not-ready timer code of a connection whose peer tries again as often
 /// (`rnr_retry_count`).
 ///
 /// Linux has 0, the longest (655 ms), for all. A peer that tries a few times only has that here,

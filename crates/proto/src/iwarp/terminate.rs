@@ -174,7 +174,7 @@ pub type Context = Vec<u8>;
 /// A TERMINATE message, the last one of a stream (RFC 5040, 4.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terminate {
-    /// What went wrong.
+    /// Reason for the end of the connection.
     pub reason: Reason,
     /// DDP segment length and DDP header of the segment that it is about.
     pub segment: Option<(u16, Context)>,

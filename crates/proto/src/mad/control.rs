@@ -81,11 +81,11 @@ pub struct Rej {
     pub local_comm_id: CommId,
     /// Receiver's communication id, 0 if the sender never learnt it (reason 4).
     pub remote_comm_id: CommId,
-    /// What is rejected.
+    /// Kind of the message that is rejected.
     pub answered: Answered,
     /// Bytes of `info` that mean something, 7 bits.
     pub info_length: u8,
-    /// Why.
+    /// Reason for the rejection.
     pub reason: RejReason,
     /// Additional reject information; for reason 4 it begins with the sender's CA GUID.
     pub info: [u8; Self::INFO],

@@ -150,7 +150,7 @@ pub struct CmMad {
     /// Transaction id. MRA, REJ, REP and RTU repeat the REQ's; DREP the DREQ's; `SIDR_REP` the
     /// `SIDR_REQ`'s.
     pub tid: u64,
-    /// What it says.
+    /// The message behind the headers.
     pub message: Message,
 }
 

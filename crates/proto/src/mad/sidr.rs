@@ -89,7 +89,7 @@ impl SidrRep {
     /// Bytes of private data.
     pub const PRIVATE: usize = 136;
 
-    /// A reply that says no.
+    /// A reply that refuses the request.
     #[must_use]
     pub fn refusal(request: &SidrReq, status: SidrStatus) -> Self {
         Self {

@@ -29,9 +29,9 @@ pub struct Region {
     length: u64,
     /// First byte in this process's memory. `addr + length` does not wrap.
     addr: u64,
-    /// What is allowed.
+    /// Operations that the region's keys allow.
     pub access: Access,
-    /// What is behind the addresses.
+    /// Memory behind the region's addresses.
     pub backing: Backing,
     /// Windows that are bound to it.
     windows: AtomicU32,

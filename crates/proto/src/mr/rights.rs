@@ -61,7 +61,7 @@ impl From<Unmapped> for RightsError {
 pub struct Accessor {
     /// Its protection domain.
     pub pd: PdId,
-    /// Its number.
+    /// Queue pair that asks.
     pub qpn: Qpn,
 }
 

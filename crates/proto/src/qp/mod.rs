@@ -50,7 +50,7 @@ pub enum TransitionError {
     CurStateWrong {
         /// What the caller believes.
         given: QpState,
-        /// What is true.
+        /// State that the queue pair is in.
         actual: QpState,
     },
 }

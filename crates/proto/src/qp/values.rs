@@ -28,9 +28,9 @@ pub enum ValueError {
     TooLarge {
         /// Name of the attribute in `struct ibv_qp_attr`.
         attribute: &'static str,
-        /// What was given.
+        /// Value that the program gave.
         value: u32,
-        /// What is possible.
+        /// Largest value that is possible.
         max: u32,
     },
     /// No such port.
@@ -38,15 +38,15 @@ pub enum ValueError {
     Port {
         /// Name of the attribute in `struct ibv_qp_attr`.
         attribute: &'static str,
-        /// What was given.
+        /// Value that the program gave.
         value: u8,
     },
     /// Path MTU above the device's.
     #[error("path_mtu is {} bytes, the device's largest is {}", given.bytes(), max.bytes())]
     PathMtu {
-        /// What was given.
+        /// Path MTU that the program gave.
         given: Mtu,
-        /// What is possible.
+        /// Largest path MTU that is possible.
         max: Mtu,
     },
     /// An address without a global route, which Ethernet cannot do without.

@@ -29,7 +29,7 @@ impl BackOff {
         self.refused = 0;
     }
 
-    /// It was refused.
+    /// Counts one more refusal in a row.
     pub(super) fn on_refused(&mut self) {
         self.refused = (self.refused + 1).min(RAREST);
         self.skip = 1 << self.refused;

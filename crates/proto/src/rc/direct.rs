@@ -61,12 +61,12 @@ pub enum DirectOp {
     CompareSwap {
         /// The value.
         compare: u64,
-        /// What it becomes.
+        /// Value to store if the word equals `compare`.
         swap: u64,
     },
     /// Something is added to a word of 8 bytes.
     FetchAdd {
-        /// What.
+        /// Addend.
         add: u64,
     },
 }
@@ -115,7 +115,7 @@ impl DirectOp {
 /// What is left of the oldest work request, for its owner to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
-    /// What is done.
+    /// The operation.
     pub op: DirectOp,
     /// The peer's queue pair.
     pub dest: Qpn,

@@ -9,7 +9,7 @@ use crate::ids::Key;
 use crate::mr::{Access, Span};
 use crate::wire::{OpInfo, Opcode, Operation, Packet, Position};
 
-/// What came so far.
+/// A request of several packets, of which some have come.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     /// A SEND, placed in the receive work request in hand.

@@ -180,7 +180,7 @@ impl RcQp {
         self.requester.wants_local(&self.shared)
     }
 
-    /// The local operation that is due.
+    /// Returns the bind or local invalidate that is due.
     #[must_use]
     pub fn next_local(&self) -> Option<SendOp> {
         self.requester.next_local(&self.shared)

@@ -108,7 +108,7 @@ impl RcQp {
         }
     }
 
-    /// SENDs that are posted from here on are not offered if they have so many bytes or less: there
+    /// SENDs that are posted from here on are not offered if they have `bytes` bytes or less: there
     /// is a faster way for them.
     pub fn offer_sends_above(&mut self, bytes: u32) {
         self.requester.rendezvous.sent_otherwise = bytes;

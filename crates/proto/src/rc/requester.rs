@@ -195,7 +195,7 @@ impl Requester {
         self.go_back();
     }
 
-    /// What is due now.
+    /// Does what is due by `now`: resends, probes, or gives up.
     pub(super) fn on_deadline(
         &mut self,
         shared: &QpShared,

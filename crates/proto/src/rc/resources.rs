@@ -14,7 +14,7 @@ use crate::wire::{AtomicEth, Operation, Packet, Reth};
 /// the depth, which is smaller.
 const MAX_PASSES: usize = 256;
 
-/// What is answered.
+/// Kind of a request that has an answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Data from `va` on.
@@ -30,7 +30,7 @@ pub(super) enum Kind {
     Done {
         /// What was asked for.
         operation: Operation,
-        /// Where.
+        /// Address, key and length of the memory to read.
         reth: Reth,
     },
     /// The value that the atomic found.

@@ -48,7 +48,7 @@ pub(super) enum Due {
     Exhausted,
 }
 
-/// The timers.
+/// Timers of the requester: acknowledgements, probes, the wait of a receiver that was not ready.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
     ack: Option<Time>,

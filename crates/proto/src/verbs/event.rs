@@ -51,7 +51,7 @@ pub enum AsyncEvent {
 }
 
 impl AsyncEvent {
-    /// Those that are about a queue pair.
+    /// Events that are about a queue pair.
     pub const OF_QPS: [Self; 8] = [
         Self::QpFatal,
         Self::QpReqErr,

@@ -79,7 +79,7 @@ pub struct Wc {
     /// Outcome. With any other than success only `wr_id`, `status`, `qp_num` and `vendor_err` are
     /// valid.
     pub status: WcStatus,
-    /// What completed.
+    /// Operation that completed.
     pub opcode: WcOpcode,
     /// Ferroce's own code for the cause of an error, 0 on success.
     pub vendor_err: u32,

@@ -167,7 +167,7 @@ pub struct PlainSend<'a> {
     pub wr_id: u64,
     /// Flags.
     pub flags: SendFlags,
-    /// Its bytes.
+    /// Bytes of the message.
     pub payload: PlainPayload<'a>,
 }
 

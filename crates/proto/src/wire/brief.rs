@@ -9,7 +9,7 @@ use crate::ids::{DEFAULT_PKEY, Msn, Psn, Qpn};
 pub struct Brief<'a> {
     /// Base transport header, with the default partition key.
     pub bth: Bth,
-    /// What it is.
+    /// SEND or acknowledgement.
     pub kind: BriefKind<'a>,
 }
 
@@ -25,7 +25,7 @@ pub enum BriefKind<'a> {
 /// What a receiver needs of a [`BriefKind::Send`], without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BriefSend {
-    /// Its number.
+    /// PSN of the packet.
     pub psn: Psn,
     /// Whether it wakes a program that waits for solicited messages only.
     pub solicited: bool,
@@ -36,7 +36,7 @@ pub struct BriefSend {
 }
 
 impl BriefSend {
-    /// With these headers, and so many bytes.
+    /// A SEND with these headers and `len` bytes.
     #[must_use]
     pub const fn of(bth: &Bth, len: usize) -> Self {
         Self {

@@ -48,7 +48,7 @@ enum From {
     /// It has none so far.
     Nowhere,
     Sge(Sge),
-    /// So many bytes in the batch's room.
+    /// Number of bytes in the batch's room.
     Room(usize),
 }
 

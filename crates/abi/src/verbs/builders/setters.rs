@@ -40,7 +40,7 @@ pub(super) unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn:
     }
 }
 
-/// Whether a work request may have so many elements.
+/// Whether a work request may have `got` elements.
 fn check_sges(got: usize, private: &QpPrivate) -> Result<(), Error> {
     let max = private.cap().max_send_sge;
     if got > max as usize {

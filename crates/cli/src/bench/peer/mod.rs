@@ -82,7 +82,7 @@ const DATAGRAM: usize = 32768;
 const SECOND: &str = "1";
 
 impl Peer {
-    /// Its name.
+    /// Returns the name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ucx(Transport::Posix, _) => "UCX posix",
@@ -98,7 +98,7 @@ impl Peer {
         }
     }
 
-    /// What it measures.
+    /// Returns the kind of measurement.
     pub(crate) fn kind(self) -> Kind {
         match self {
             Self::Ucx(_, kind) => kind,

@@ -43,7 +43,7 @@ impl Session {
         self
     }
 
-    /// Where they meet.
+    /// Returns the port that both processes use.
     pub(super) fn port(&self) -> String {
         self.port.clone()
     }

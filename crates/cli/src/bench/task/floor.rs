@@ -47,7 +47,7 @@ impl Floor {
     /// Bytes of the longest datagram that is sent whole.
     const DATAGRAM: usize = 32768;
 
-    /// Its name.
+    /// Returns the name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Memcpy => "memcpy",

@@ -122,7 +122,7 @@ impl Series {
 /// One measurement.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Task {
-    /// What.
+    /// Operation and path to measure.
     pub(crate) series: Series,
     /// Bytes of each operation: a multiple of 8.
     pub(crate) size: usize,

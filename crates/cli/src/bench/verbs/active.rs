@@ -29,7 +29,7 @@ pub(in crate::bench) fn run(
     }
 }
 
-/// One at a time.
+/// Measures one operation at a time.
 fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
     let share = if verb.is_one_way() { 0.5 } else { 1.0 };
     one_by_one(task, share, |number| match verb {

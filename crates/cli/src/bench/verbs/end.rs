@@ -32,7 +32,7 @@ const NOWHERE: RemoteRegion = RemoteRegion {
     rkey: 0,
 };
 
-/// One end.
+/// One end of a measurement.
 pub(super) struct End {
     /// Keeps the events.
     channel: EventChannel,
@@ -46,11 +46,11 @@ pub(super) struct End {
     pub(super) received: CompletionQueue,
     /// What is sent, and where answers to READs and atomics come to.
     pub(super) near: MemoryRegion,
-    /// Its slots.
+    /// Slots of the sender's memory.
     pub(super) sender: Slots,
     /// Where the peer's operations and messages go.
     pub(super) far: MemoryRegion,
-    /// Its slots.
+    /// Slots of the receiver's memory.
     pub(super) receiver: Slots,
     /// The peer's memory of that kind.
     pub(super) peer: RemoteRegion,

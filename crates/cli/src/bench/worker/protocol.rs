@@ -52,14 +52,14 @@ pub(crate) struct Served {
 pub(crate) struct Meeting {
     /// It listens there.
     pub(crate) address: Option<SocketAddr>,
-    /// Its process.
+    /// Process ID of the worker.
     pub(crate) process: i32,
     /// Address of its memory.
     pub(crate) memory: usize,
 }
 
 impl Meeting {
-    /// Where it listens.
+    /// Returns the address that the worker listens on.
     pub(crate) fn address(self) -> Outcome<SocketAddr> {
         self.address
             .ok_or_else(|| "the passive side does not listen".into())

@@ -38,7 +38,7 @@ pub struct QueuePairCapacities {
 }
 
 impl QueuePairCapacities {
-    /// So many sends and receives, of one piece of memory each.
+    /// Capacities for `send` sends and `receive` receives, of one piece of memory each.
     #[must_use]
     pub const fn new(send: u32, receive: u32) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl QueuePairCapacities {
         }
     }
 
-    /// So many pieces of memory of one work request.
+    /// Sets the number of pieces of memory of one work request.
     #[must_use]
     pub const fn with_pieces(self, pieces: u32) -> Self {
         Self { pieces, ..self }

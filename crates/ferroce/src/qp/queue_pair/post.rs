@@ -177,7 +177,7 @@ impl<T: Receives> QueuePair<T> {
 #[error("{error}")]
 #[non_exhaustive]
 pub struct RefusedBuffer {
-    /// Why.
+    /// Reason for the refusal.
     #[source]
     pub error: Error,
     /// The buffer.

@@ -31,7 +31,7 @@ const NONE: u32 = u32::MAX;
 pub(in crate::sys) struct NewWork {
     /// What the program calls it.
     pub(in crate::sys) tag: u64,
-    /// Its queue pair.
+    /// Queue pair that the work was posted to.
     pub(in crate::sys) owner: Owner,
     /// The reader that is told.
     pub(in crate::sys) reader: Reader,

@@ -24,7 +24,7 @@ pub(crate) struct Checked {
 // SAFETY: its form points to nothing yet but an address handle that it holds; C's may be used by
 // any thread.
 unsafe impl Send for Checked {}
-// SAFETY: as above; and it is only ever taken apart by its owner.
+// SAFETY: by a shared reference nothing of it changes: only its owner takes it apart.
 unsafe impl Sync for Checked {}
 
 impl QueuePairHandle {

@@ -127,7 +127,7 @@ pub(in crate::sys) fn post_all<W: WorkRequest>(
         return (0, None);
     }
     let mut bad = ptr::null_mut();
-    // SAFETY: linked to its end, and held as above.
+    // SAFETY: linked to its end; `chain` holds each form and its elements during the call.
     let errno = unsafe { queue.call(next, &mut bad) };
     if errno == 0 {
         return (chain.len(), None);

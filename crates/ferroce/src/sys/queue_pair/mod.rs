@@ -52,7 +52,7 @@ unsafe impl Send for QueuePairHandle {}
 unsafe impl Sync for QueuePairHandle {}
 
 impl QueuePairHandle {
-    /// Its number.
+    /// Returns the queue pair number.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
@@ -67,7 +67,7 @@ impl QueuePairHandle {
         self.domain.as_ref()
     }
 
-    /// Its context.
+    /// Returns the device context that it was made on.
     pub(crate) fn device(&self) -> &Arc<OpenDevice> {
         &self.device
     }

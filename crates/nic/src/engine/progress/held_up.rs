@@ -11,7 +11,7 @@ use crate::Nic;
 use crate::base::numbers::LinkId;
 use crate::link::token::Token;
 
-/// What is not read.
+/// A source of packets that is not read for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
     Link(LinkId),

@@ -35,7 +35,7 @@ const SILENT_POLLS: u32 = 31;
 const IDLE_ROUNDS: u32 = 1024;
 /// Rounds from there to the next time.
 const ROUNDS_AGAIN: u32 = 128;
-/// What a round with a system call counts as: it takes as long as so many without.
+/// Number of rounds without a system call that take as long as one with it.
 const CALL_ROUNDS: u32 = 8;
 
 /// Time for another thread's round to end that this one needs the next of.

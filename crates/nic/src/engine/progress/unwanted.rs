@@ -18,7 +18,7 @@ use ferroce_proto::time::Time;
 
 use crate::base::time_share::TimeShare;
 
-/// One part in so many of the time is for unwanted packets.
+/// Unwanted packets may take one part in this number of the time.
 const PART: u32 = 32;
 /// Such time that is saved up, at most.
 const SAVED: Duration = Duration::from_millis(5);

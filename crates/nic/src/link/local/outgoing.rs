@@ -248,7 +248,7 @@ impl Outgoing {
         }
     }
 
-    /// Whether the peer sleeps, for all that can be seen at a glance.
+    /// True if the peer seems to sleep, by a word in shared memory that may be out of date.
     #[inline]
     pub(crate) fn seems_asleep(&self) -> bool {
         self.is_dead() || self.way.area().is_none_or(|area| area.seems_asleep())

@@ -21,7 +21,7 @@ use crate::base::time_share::TimeShare;
 use crate::services::claims;
 use crate::services::claims::Claimed;
 
-/// A slot belongs to one of so many users.
+/// Number of users among which slots are shared.
 const SHARE: u64 = 4;
 /// The share of the time for asking the kernel for users of listeners is 1/`PART`, and at most
 /// `SAVED` of it is saved up. A question takes 0.1 to 0.6 ms.

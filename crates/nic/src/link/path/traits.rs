@@ -21,7 +21,7 @@ const WIRE_MAX: u32 = 512 << 10;
 /// The same for all queue pairs that send to a process.
 const TOGETHER_MAX: u32 = 1 << 20;
 
-/// What a packet of so many bytes (BTH through pad) occupies in a socket's buffer.
+/// Bytes that a packet of `packet` bytes (BTH through pad) occupies in a socket's buffer.
 pub(crate) fn charge(packet: usize) -> u64 {
     let block = (packet as u64 + u64::from(OUTER + SKB_TAIL)).next_power_of_two();
     block + u64::from(SKB)

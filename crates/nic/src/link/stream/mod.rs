@@ -15,7 +15,7 @@ use ferroce_proto::time::Time;
 const FERROCE_SEGMENT: usize = 1 << 16;
 /// Bytes that one turn writes: others are to have theirs.
 const TURN_BYTES: usize = 1 << 20;
-/// Bytes that are discarded at once.
+/// Most bytes that are discarded at once.
 const DISCARDED: usize = 16 << 10;
 
 /// A connection on whose terms both ends have agreed, for a queue pair.

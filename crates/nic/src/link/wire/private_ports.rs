@@ -31,7 +31,7 @@ pub(crate) const PRIVATE_PORTS: u8 = 16;
 const FIRST_PORT: u16 = 0xC000;
 /// Sockets for private ports into a process.
 const MAX_RECEIVERS: usize = 128;
-/// So many packets of a flow are passed on before it gets a socket.
+/// Number of packets of a flow that are passed on before it gets a socket.
 const STRAYS: u8 = 8;
 /// Flows that are counted at once; strangers can fill the list, then it starts again.
 const MAX_STRAYS: usize = 256;

@@ -22,9 +22,9 @@ const SLOTS: usize = 8;
 /// The same while long runs come: more would push each other out of the cache before their bytes
 /// are moved, and the sender would wait for a word about the first of them until the last is done.
 const LONG_SLOTS: usize = 4;
-/// A run of so many bytes is long.
+/// Bytes from which on a run is long.
 const LONG: usize = RUN / 4;
-/// So many bytes count as a datagram against the budget, if there are no more datagrams in them.
+/// Bytes that count as one datagram against the budget, unless there are more datagrams in them.
 const UNIT: usize = 1024;
 /// Packets that are handed on at once, at most: while they are worked on, their queue pair is
 /// locked, and they are to stay in the cache from the check of the ICRC until their bytes are

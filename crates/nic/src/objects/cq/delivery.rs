@@ -36,7 +36,7 @@ pub(crate) struct DirectDelivery<'a> {
 }
 
 impl<'a> DirectDelivery<'a> {
-    /// For a program that has room for so many completions of a queue.
+    /// Makes one for a program that has room for `room` completions of a queue.
     pub(super) fn of(cq: &Cq, room: usize, each: &'a mut Each<'a>) -> Self {
         Self::new(cq, room, To::Each(each))
     }

@@ -145,7 +145,7 @@ impl Ring {
         }
     }
 
-    /// When the event that an armed queue delays is due at the latest.
+    /// Returns when the event that an armed queue delays is due at the latest.
     pub(super) fn due(&self) -> Option<Time> {
         self.waiting.until()
     }

@@ -12,14 +12,14 @@ use crate::base::sync::lock;
 pub(super) struct Contexts(Mutex<Vec<Weak<Context>>>);
 
 impl Contexts {
-    /// One was opened.
+    /// Adds a context that was opened.
     pub(super) fn add(&self, context: &Arc<Context>) {
         let mut contexts = lock(&self.0);
         contexts.retain(|c| c.strong_count() > 0);
         contexts.push(Arc::downgrade(context));
     }
 
-    /// How many are open.
+    /// Returns the number of open contexts.
     pub(super) fn count(&self) -> usize {
         let contexts = lock(&self.0);
         contexts.iter().filter(|c| c.strong_count() > 0).count()

@@ -47,7 +47,7 @@ impl Window {
             _permit: permit,
         })
     }
-    /// Its type.
+    /// Returns the window's type.
     #[must_use]
     pub fn kind(&self) -> WindowType {
         self.kind

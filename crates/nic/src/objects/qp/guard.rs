@@ -109,7 +109,7 @@ impl<'a> Fast<'a> {
         self.qp.commit_fast(&mut self.locked, wr, completes_early);
     }
 
-    /// The receive queue, if a receive of so many elements can be queued without consequences
+    /// The receive queue, if a receive of `sges` pieces can be queued without consequences
     /// ([`RcQp::takes_recv_quietly`]).
     #[inline]
     pub(super) fn recv_queue(&mut self, sges: usize) -> Option<RecvQueue<'_>> {

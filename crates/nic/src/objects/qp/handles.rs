@@ -24,7 +24,7 @@ pub(crate) struct HandleElsewhere {
     pub(crate) number: u32,
 }
 
-/// One handle.
+/// A queue pair's own handle, or an imported one.
 #[derive(Debug)]
 enum Handle {
     /// Of this process.
@@ -52,7 +52,7 @@ impl Handle {
     fn is_of_slot(&self, slot: u16) -> bool {
         matches!(self, Self::Elsewhere { by, .. } if by.slot == slot)
     }
-    /// It is removed.
+    /// Ends what the handle stands for.
     fn end(self) {
         if let Self::Own {
             xrcd: Some(xrcd), ..

@@ -220,12 +220,12 @@ impl Qp {
             _permit: permit,
         }
     }
-    /// Its number.
+    /// Returns the queue pair number.
     #[must_use]
     pub fn qpn(&self) -> Qpn {
         self.qpn
     }
-    /// Its type.
+    /// Returns the queue pair type.
     #[must_use]
     pub fn qp_type(&self) -> QpType {
         self.qp_type
@@ -245,7 +245,7 @@ impl Qp {
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
-    /// Where receives come from, if not from a queue of its own.
+    /// Returns the shared receive queue, if the queue pair has no receive queue of its own.
     #[must_use]
     pub fn srq(&self) -> Option<&Arc<Srq>> {
         self.queues.srq.as_ref()

@@ -20,7 +20,7 @@ pub(super) type Found = Option<(Path, LinkTraits)>;
 /// of the peer's host where a key is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stations {
-    /// It waits.
+    /// The state is not known yet: the move waits.
     Unknown,
     /// It does not: another process asks for the move, which has looked for the station. The
     /// thread that makes progress would have to hear the answer.

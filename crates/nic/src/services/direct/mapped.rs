@@ -18,7 +18,7 @@ use crate::base::sync::{read, write};
 /// (`vm.max_map_count`).
 const MAX_MAPPINGS: usize = 4096;
 
-/// How many there are.
+/// Number of mappings in this process.
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// A peer's memory, mapped here.
@@ -145,7 +145,7 @@ impl Mappings {
     }
 }
 
-/// How many are mapped.
+/// Returns the number of entries that are mapped.
 fn mapped(entries: &[Option<(u64, Entry)>]) -> usize {
     let is = |entry: &&Option<(u64, Entry)>| matches!(entry, Some((_, Entry::Mapped(_))));
     entries.iter().filter(is).count()

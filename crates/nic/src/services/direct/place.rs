@@ -33,7 +33,7 @@ impl PeerBytes {
         })
     }
 
-    /// Its first bytes.
+    /// Returns the first `len` bytes of the place.
     pub(super) fn beginning(self, len: u32) -> Self {
         let len = self.len.min(len.into());
         Self { len, ..self }

@@ -210,7 +210,7 @@ fn copy_short(
     copied.is_ok()
 }
 
-/// What went wrong.
+/// Reason why a copy without the peer's help was not made.
 enum Failure {
     /// The kernel copies nothing, and the memory is not mapped.
     Refused,

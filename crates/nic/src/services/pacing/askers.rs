@@ -12,7 +12,7 @@ use crate::base::sync::lock;
 
 /// A peer that has not asked for this long does not count any more.
 const RECENT: Duration = Duration::from_secs(1);
-/// Senders that are told apart; more are told that there is as little room as for so many.
+/// Number of senders that are told apart. If there are more, the room is shared as among this many.
 const MOST: usize = 64;
 
 /// Source address, and the processes at both ends.

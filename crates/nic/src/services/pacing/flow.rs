@@ -36,7 +36,7 @@ pub(super) enum Quota {
 enum Receiver {
     /// It has not been asked, or has not answered yet.
     Unknown,
-    /// It answers.
+    /// The receiver answers questions about its room.
     Answers,
     /// It did not answer in time: nothing bounds what is sent to it.
     Silent,

@@ -15,7 +15,7 @@ pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 pub enum Outcome {
     /// The connection stands.
     Accepted {
-        /// What holds.
+        /// Terms that both ends have agreed on.
         agreement: Agreement,
         /// The responder's private data.
         private: Vec<u8>,

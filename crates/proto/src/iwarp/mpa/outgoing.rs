@@ -87,11 +87,11 @@ impl Framing {
 /// A run of bytes to write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Run<'a, P> {
-    /// These.
+    /// Bytes that are here, headers for instance.
     Bytes(&'a [u8]),
     /// Bytes `offset .. offset + len` of a payload that stayed where it is.
     Payload {
-        /// Which payload.
+        /// The payload.
         of: &'a P,
         /// First byte.
         offset: u32,
@@ -104,7 +104,7 @@ pub enum Run<'a, P> {
 enum Part<P> {
     /// The next bytes of the buffer.
     Buffered(usize),
-    /// A payload of so many bytes.
+    /// A payload, by its length in bytes.
     Payload(P, u32),
     /// An FPDU ends here; with it what this number stands for is handed over.
     End(Option<u64>),

@@ -12,7 +12,7 @@ use crate::iwarp::rdmap::AtomicOp;
 use crate::rc::Cx;
 use crate::verbs::{SendFlags, SendOp};
 
-/// What is packed.
+/// Kind of the message that the next FPDUs carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Work,

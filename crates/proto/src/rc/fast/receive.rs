@@ -74,7 +74,7 @@ impl RcQp {
         self.responder.replies.owe_ack();
     }
 
-    /// Whether a receive work request with so many elements can be queued without consequences now
+    /// Whether a receive work request of `sges` pieces can be queued without consequences now
     /// ([`post_recv_quietly`](Self::post_recv_quietly)).
     #[inline]
     #[must_use]

@@ -149,7 +149,7 @@ pub(super) fn cost_of(length: u32, packets: u32) -> u64 {
 /// What became of something that was to be done the fast way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastOutcome {
-    /// It is done.
+    /// All of it is done.
     Done,
     /// All of it, or the rest, is for the general way.
     Unusual,

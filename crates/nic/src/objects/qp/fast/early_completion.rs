@@ -81,7 +81,7 @@ impl ShortRings {
         }
     }
 
-    /// Whether the message that was put in last, with so many bytes behind its header, is as good
+    /// Whether the message that was put in last, with `rest` bytes behind its header, is as good
     /// as taken: then it counts as acknowledged.
     #[inline]
     pub(super) fn try_complete_early(&mut self, rest: usize) -> bool {

@@ -9,7 +9,7 @@
 
 use ferroce_proto::rc::FastHead;
 
-/// What was found.
+/// Shortcuts that were found open, until something goes the general way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::objects::qp) struct Eligibility {
     sends: Option<FastHead>,

@@ -109,7 +109,7 @@ impl Sending {
         self.late.wake(&self.link, again);
     }
 
-    /// Whether what was put in last, with so many bytes behind its header, is as good as taken. If
+    /// Whether what was put in last, with `rest` bytes behind its header, is as good as taken. If
     /// so, it counts as acknowledged.
     #[inline]
     pub(super) fn try_complete_early(&mut self, rest: usize) -> bool {
