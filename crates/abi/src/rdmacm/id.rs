@@ -91,8 +91,8 @@ macro_rules! public_fields {
             }
             $(
                 pub(super) fn $set(self, value: $ty) {
-                    // SAFETY: the structure is live as long as `self`, and consists of plain values.
-                    // By the rules of librdmacm, only the running call writes them.
+                    // SAFETY: the structure is live as long as `self`, and consists of plain
+                    // values. By the rules of librdmacm, only the running call writes them.
                     unsafe { (&raw mut (*self.public).$field).write(value) };
                 }
             )?
