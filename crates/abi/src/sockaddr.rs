@@ -16,7 +16,8 @@ const PORT_SPACE_BITS: u64 = 0xffff_ffff_0000;
 /// An address family as it stands in an address.
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "families are small numbers"
+    clippy::cast_sign_loss,
+    reason = "families are small positive numbers"
 )]
 const fn family(family: c_int) -> sa_family_t {
     family as sa_family_t

@@ -32,12 +32,9 @@ impl Psn {
     }
     /// Signed distance `self - other`, in -2^23 .. 2^23.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_wrap,
-        reason = "the sign is the point: a 24-bit difference moved to the top of an i32"
-    )]
     pub const fn distance(self, other: Self) -> i32 {
-        ((self.0.wrapping_sub(other.0) << 8) as i32) >> 8
+        // The difference of 24 bits is moved to the top, where its sign is that of an i32.
+        (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
     }
     /// Whether `self` comes before `other`.
     #[must_use]

@@ -69,7 +69,7 @@ pub(crate) fn answer(fd: c_int, request: &[u8]) -> isize {
         None => return errno::fail(libc::EPROTONOSUPPORT) as isize,
     };
     match deliver(&answer, port) {
-        Ok(()) => request.len() as isize,
+        Ok(()) => request.len().cast_signed(),
         Err(errno) => errno::fail(errno) as isize,
     }
 }

@@ -82,11 +82,12 @@ fn resolver_hints(hints: &rdma_addrinfo) -> addrinfo {
 /// Sets kind of queue pair and port space: the hints' where given, else those that go with the
 /// resolver's answer.
 fn set_kind(rai: &mut rdma_addrinfo, hints: &rdma_addrinfo, ai: &addrinfo) {
-    // Enumerators of a few bits.
     let (qp_type, ps) = match ai.ai_socktype {
-        libc::SOCK_DGRAM => (IBV_QPT_UD as c_int, RDMA_PS_UDP as c_int),
-        _ => (IBV_QPT_RC as c_int, RDMA_PS_TCP as c_int),
+        libc::SOCK_DGRAM => (IBV_QPT_UD, RDMA_PS_UDP),
+        _ => (IBV_QPT_RC, RDMA_PS_TCP),
     };
+    // C has signed fields for these enumerators of a few bits.
+    let (qp_type, ps) = (qp_type.cast_signed(), ps.cast_signed());
     rai.ai_qp_type = if hints.ai_qp_type == 0 {
         qp_type
     } else {

@@ -42,8 +42,8 @@ fn active_answers_carry_a_destination_only() {
         Answer {
             src: None,
             dst,
-            qp_type: IBV_QPT_RC as c_int,
-            ps: RDMA_PS_TCP as c_int
+            qp_type: IBV_QPT_RC.cast_signed(),
+            ps: RDMA_PS_TCP.cast_signed()
         }
     );
 }
@@ -53,7 +53,7 @@ fn passive_answers_carry_a_source_only() {
     let hints = rdma_addrinfo {
         ai_flags: RAI_PASSIVE | RAI_FAMILY,
         ai_family: libc::AF_INET6,
-        ai_port_space: RDMA_PS_UDP as c_int,
+        ai_port_space: RDMA_PS_UDP.cast_signed(),
         ..rdma_addrinfo::zeroed()
     };
     let answer = ask(None, c"7471", &hints).expect("numeric");
@@ -63,8 +63,8 @@ fn passive_answers_carry_a_source_only() {
         Answer {
             src,
             dst: None,
-            qp_type: IBV_QPT_UD as c_int,
-            ps: RDMA_PS_UDP as c_int
+            qp_type: IBV_QPT_UD.cast_signed(),
+            ps: RDMA_PS_UDP.cast_signed()
         }
     );
 }

@@ -85,8 +85,8 @@ fn describe(device: &Device) -> ibv_device {
         Protocol::RoceV2 => (IBV_NODE_CA, IBV_TRANSPORT_IB),
         Protocol::Iwarp => (IBV_NODE_RNIC, IBV_TRANSPORT_IWARP),
     };
-    public.node_type = node_type as c_int;
-    public.transport_type = transport_type as c_int;
+    public.node_type = node_type.cast_signed();
+    public.transport_type = transport_type.cast_signed();
     let uverbs = format!("uverbs{}", device.index());
     copy_text(&mut public.name, device.name());
     copy_text(

@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn strips_the_line_end_and_terminates() {
-        let mut buf = [b'x' as c_char; 128];
+        let mut buf = [c_char::from_ne_bytes([b'x']); 128];
         // SAFETY: valid strings, and the buffer's length.
         let n = unsafe {
             ibv_read_sysfs_file(

@@ -193,7 +193,7 @@ hooks! {
         // SAFETY: the program's stream.
         unsafe {
             match ours(dir) {
-                Some(stream) => stream.next as c_long,
+                Some(stream) => c_long::try_from(stream.next).unwrap_or(c_long::MAX),
                 None => next()(dir),
             }
         }

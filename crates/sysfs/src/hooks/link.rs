@@ -15,7 +15,7 @@ unsafe fn target(entry: &Entry, buffer: *mut c_char, room: usize) -> isize {
     let length = to.len().min(room);
     // SAFETY: the program's buffer has that room.
     unsafe { buffer.copy_from_nonoverlapping(to.as_ptr().cast(), length) };
-    length as isize
+    length.cast_signed()
 }
 
 /// Gives a path to a program that has a buffer of `PATH_MAX` bytes, or wants one of `malloc`.

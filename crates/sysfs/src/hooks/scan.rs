@@ -83,7 +83,7 @@ mod tests {
 
     unsafe extern "C" fn no_dots(name: *const Name) -> c_int {
         // SAFETY: a whole structure.
-        c_int::from(unsafe { (*name).d_name[0] } != b'.' as c_char)
+        c_int::from(unsafe { (*name).d_name[0] } != c_char::from_ne_bytes([b'.']))
     }
 
     unsafe extern "C" fn by_name(a: *const *const Name, b: *const *const Name) -> c_int {
