@@ -138,7 +138,7 @@ fn child_counts() {
     }
     let counted = |end: &End| Noted::ALL.map(|what| end.context.device().counters().noted(what));
     let (a, b) = pair(Mtu::B256);
-    assert_eq!(counted(&a), [0; 10]);
+    assert_eq!(counted(&a), [0; Noted::ALL.len()]);
     let here = Buffer::new(&a.pd, pattern(60_000, 9));
     let there = Buffer::new(&b.pd, vec![0; 60_000]);
     // Before there is a receive.

@@ -296,11 +296,11 @@ c_structs! { DEVICE_LAYOUTS;
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union ibv_async_event_element {
-    /// Of a completion queue.
+    /// Subject of an event of a completion queue.
     pub cq: *mut ibv_cq,
-    /// Of a queue pair.
+    /// Subject of an event of a queue pair.
     pub qp: *mut ibv_qp,
-    /// Of a shared receive queue.
+    /// Subject of an event of a shared receive queue.
     pub srq: *mut ibv_srq,
     /// Of a port, or of the device.
     pub port_num: c_int,

@@ -52,7 +52,7 @@ pub(crate) struct Slots {
     pub(crate) size: usize,
     /// Number of messages.
     pub(crate) count: usize,
-    /// Of the measurement.
+    /// Seed of the measurement's random choices.
     pub(crate) seed: u64,
 }
 

@@ -65,7 +65,7 @@ impl Message {
         out
     }
 
-    /// From bytes.
+    /// Decodes a message.
     pub(super) fn decode(bytes: &[u8; LENGTH]) -> Outcome<Self> {
         let mut words = [0; 3];
         for (word, from) in words.iter_mut().zip(bytes.as_chunks().0) {

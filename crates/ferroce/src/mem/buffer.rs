@@ -71,7 +71,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// For work on its bytes.
+    /// Gives the bytes away, for work on them.
     #[inline]
     pub(crate) fn give(self) -> Given {
         let length = self.length;

@@ -160,7 +160,7 @@ impl Mtu {
         Self::Bytes4096,
     ];
 
-    /// In bytes.
+    /// Returns the MTU in bytes.
     #[must_use]
     pub fn bytes(self) -> u32 {
         128 << self.number()

@@ -24,7 +24,7 @@ struct Parts {
     /// it takes the lock, and wakes when it has let go of it.
     /// If broken: a waker that uses the other half stands still.
     stream: Mutex<Stream>,
-    /// Of the end.
+    /// Tasks that wait for this end.
     wakers: Arc<Wakers>,
     /// Bytes of one message at most.
     longest: usize,

@@ -268,7 +268,7 @@ impl Region {
         &self.domain
     }
 
-    /// For binds.
+    /// Returns the C structure, for binds.
     pub(super) fn raw(&self) -> NonNull<ibv_mr> {
         self.raw
     }

@@ -20,7 +20,7 @@ use crate::qp::Operation;
 pub(super) struct Owner(u64);
 
 impl Owner {
-    /// Of slots that were never used.
+    /// Number of slots that were never used.
     pub(super) const NOBODY: Self = Self(0);
 
     /// One that never was before.

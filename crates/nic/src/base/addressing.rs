@@ -23,7 +23,7 @@ pub(crate) struct Addressing {
 }
 
 impl Addressing {
-    /// Of what goes the other way.
+    /// Returns the addressing of what goes the other way.
     pub(crate) fn reversed(&self) -> Self {
         Self {
             src: self.dst,

@@ -20,7 +20,7 @@ pub enum PortSpace {
 }
 
 impl PortSpace {
-    /// From the number in a service id.
+    /// Returns the port space that a service ID's number stands for.
     pub(super) const fn from_code(code: u16) -> Option<Self> {
         Some(match code {
             0x0002 => Self::Ipoib,
@@ -106,7 +106,7 @@ pub enum EventParam {
     Ud(UdParam),
     /// What the program has put into an event of its own.
     Argument(u64),
-    /// Of a multicast group.
+    /// Parameters of a multicast group.
     Group {
         /// Which [`join`](Id::join_multicast) it was.
         join: u64,

@@ -88,7 +88,7 @@ impl Leaving {
 }
 
 impl Nic {
-    /// In the exiting thread.
+    /// Ends all use of the device, in the exiting thread.
     pub(super) fn leave(&self) {
         if self.leaving.process != process::id() {
             return;

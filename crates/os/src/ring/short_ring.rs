@@ -80,7 +80,7 @@ pub enum ShortRingWord {
 /// Where the bytes behind a message's head are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the slot of a position.
+    /// The slot of a position.
     Slot(u32),
     /// In the body, from an offset on.
     Body(u32),

@@ -15,9 +15,9 @@ const HALF: i64 = 1 << 23;
 /// Where a reliable connection stands: its transport's own PSNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Of the next request that it sends.
+    /// PSN of the next request that this end sends.
     pub next: Psn,
-    /// Of the request that it expects.
+    /// PSN of the next request that this end expects.
     pub expected: Psn,
 }
 

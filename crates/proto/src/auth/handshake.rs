@@ -47,7 +47,7 @@ pub struct Message {
     pub to: Qpn,
     /// The queue pair that it is about, at its sender.
     pub from: Qpn,
-    /// Of the ask.
+    /// Challenge of the question that this asks, answers or rejects.
     pub challenge: Nonce,
     /// Of the queue pair `from`; zero in a rejection.
     pub nonce: Nonce,
@@ -195,7 +195,7 @@ pub enum Failure {
 #[derive(Debug)]
 pub struct Asking {
     ask: Message,
-    /// From this end to the peer.
+    /// Addresses of messages from this end to the peer.
     addresses: Addresses,
     answer: Option<Nonce>,
     rejected: bool,

@@ -43,7 +43,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Of what goes the other way.
+    /// Returns the addresses of what goes the other way.
     #[must_use]
     pub const fn reversed(self) -> Self {
         Self {

@@ -79,7 +79,7 @@ impl RcConfig {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ModifyError {
-    /// For a person.
+    /// Reason for the refusal, for a person.
     pub reason: String,
 }
 

@@ -115,7 +115,7 @@ pub type InlineData = SmallVec<[u8; 16]>;
 /// Where a message's bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// In registered memory.
+    /// Pieces of registered memory.
     Sges(Sges),
     /// Copied at post time (`IBV_SEND_INLINE`).
     Inline(InlineData),
@@ -174,7 +174,7 @@ pub struct PlainSend<'a> {
 /// A [`Payload`] in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainPayload<'a> {
-    /// In registered memory.
+    /// One piece of registered memory.
     Sge(Sge),
     /// Copied at post time.
     Inline(&'a [u8]),

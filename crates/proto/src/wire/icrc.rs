@@ -85,7 +85,7 @@ pub struct Icrc {
 }
 
 impl Icrc {
-    /// For datagrams of one encapsulation.
+    /// Prepares ICRCs for datagrams of one encapsulation.
     #[must_use]
     pub fn new(encap: &Encapsulation) -> Self {
         let mut headers = [0; IPV6_LEN + UDP_LEN + Bth::LEN];

@@ -21,7 +21,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// With a port that is free now.
+    /// Prepares a run with a port that is free now.
     pub(super) fn new(program: &'static str, address: IpAddr) -> Outcome<Self> {
         let free = || -> std::io::Result<u16> {
             let any = SocketAddr::from((address, 0));

@@ -8,7 +8,7 @@ use crate::bench::measured::{Lost, Measured};
 use crate::bench::task::Task;
 use crate::connection::Outcome;
 
-/// To a worker.
+/// A message to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Request {
@@ -24,7 +24,7 @@ pub(crate) enum Request {
     },
 }
 
-/// From a worker.
+/// A message from a worker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum WorkerReply {

@@ -50,7 +50,7 @@ struct SharedLedgers {
 }
 
 impl Ledger {
-    /// Of a completion queue.
+    /// Makes the ledger of a completion queue.
     pub(super) fn own() -> Arc<Self> {
         Arc::new(Self {
             outstanding: Lock::new(Outstanding::new(number::Family::Own)),
@@ -58,7 +58,7 @@ impl Ledger {
         })
     }
 
-    /// Of a shared receive queue.
+    /// Makes the ledger of a shared receive queue.
     pub(super) fn shared() -> Result<Arc<Self>> {
         let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
         if shared.ledgers.len() > number::SHARED_NUMBERS as usize {

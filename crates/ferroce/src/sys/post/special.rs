@@ -9,7 +9,7 @@ use crate::qp::FlushPlacement;
 use crate::{Error, Result};
 
 impl QueuePairHandle {
-    /// Takes note of tagged work, and posts it; what posting gave.
+    /// Notes tagged work and posts it. Returns the outcome of posting.
     fn post_special<R>(
         &self,
         tag: u64,

@@ -36,7 +36,7 @@ pub(crate) enum Asked<'a> {
 /// A word about a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing<'a> {
-    /// To the owner.
+    /// A question to the owner.
     Ask {
         /// Names the question to the process that asks.
         request: u32,

@@ -41,7 +41,7 @@ impl<'a> DirectDelivery<'a> {
         Self::new(cq, room, To::Each(each))
     }
 
-    /// For a program that has an array.
+    /// Makes one for a program that has an array.
     pub(super) fn into_array(cq: &Cq, array: &'a mut [MaybeUninit<Entry>]) -> Self {
         Self::new(cq, array.len(), To::Array(array))
     }

@@ -29,7 +29,7 @@ const NEVER: u64 = u64::MAX;
 /// What a queue pair has asked. What its lock guards.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// Of this connection.
+    /// Random number of this connection, which tells its answers from older ones.
     nonce: Option<u64>,
     times: u32,
 }

@@ -27,7 +27,7 @@ pub(crate) struct HandleElsewhere {
 /// A queue pair's own handle, or an imported one.
 #[derive(Debug)]
 enum Handle {
-    /// Of this process.
+    /// A handle of a queue pair of this process.
     Own {
         cookie: usize,
         /// Where its events go.
@@ -35,7 +35,7 @@ enum Handle {
         /// The open domain through which it was made.
         xrcd: Option<Arc<Xrcd>>,
     },
-    /// Of another process.
+    /// A handle of a queue pair of another process.
     Elsewhere {
         by: HandleElsewhere,
         egress: Arc<Egress>,

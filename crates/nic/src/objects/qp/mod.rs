@@ -345,7 +345,7 @@ impl Qp {
     pub(crate) fn opened(&self) -> Option<&Opened> {
         self.opened.as_ref()
     }
-    /// For lists that must not keep it.
+    /// Returns a reference for lists that must not keep the queue pair.
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.me)
     }

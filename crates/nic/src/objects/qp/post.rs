@@ -53,7 +53,7 @@ impl Qp {
     /// is empty afterwards if it was queued.
     ///
     /// # Errors
-    /// Of the first that is refused.
+    /// The error of the first request that is refused.
     pub fn post_send_all(&self, wrs: &mut Vec<SendWr>) -> Result<(), Error> {
         if wrs.len() == 1
             && let Some(wr) = wrs.pop()

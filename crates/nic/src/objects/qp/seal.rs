@@ -362,7 +362,7 @@ impl Qp {
 enum Way<'a> {
     /// There is none.
     Unchanged,
-    /// To a process of this host.
+    /// A path to a process of this host.
     Local,
     /// Over the wire.
     Wire(&'a Path),

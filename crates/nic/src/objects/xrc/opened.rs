@@ -46,7 +46,7 @@ pub(super) struct Opening {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// For requests and handles.
+    /// Next number for requests and handles.
     next: u32,
     waits: HashMap<u32, Wait>,
     handles: HashMap<u32, Weak<Qp>>,

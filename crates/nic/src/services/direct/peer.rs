@@ -55,7 +55,7 @@ struct Refused {
     is_stranger: bool,
 }
 
-/// What is asked of a peer.
+/// A WRITE, READ or atomic on a peer's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request<'a> {
     /// The queue pair that asks.

@@ -7,7 +7,7 @@ use super::layout::{Published, Serves};
 /// Bytes of a peer that may be used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerBytes {
-    /// In its memory.
+    /// Address in the peer's memory.
     pub(super) addr: u64,
     pub(super) len: u64,
     /// In the table of what it shares, if it is shared memory.
