@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use ferroce::device::{Device, DeviceLimits, GidEntry, PortAttributes};
 use serde_json::{Value, json};
 
-/// What is shown of one device.
+/// Properties of one device that are shown.
 struct Shown {
     name: String,
     limits: DeviceLimits,

@@ -67,7 +67,7 @@ impl SharedReceiveQueue {
         self.0.number().map(SharedReceiveQueueNumber)
     }
 
-    /// What it really holds.
+    /// Returns the capacities that the queue really has.
     ///
     /// # Errors
     /// The device is gone.

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::OnceLock;
 
-/// What to run.
+/// Function to run at exit.
 static HANDLER: OnceLock<fn()> = OnceLock::new();
 /// Whether the C library took it.
 static REGISTERED: OnceLock<bool> = OnceLock::new();

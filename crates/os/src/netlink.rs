@@ -20,7 +20,7 @@ const ROOM: usize = 8192;
 pub(crate) const HEADER: usize = 16;
 const ALIGN: usize = 4;
 
-/// What a message is about.
+/// Subject of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The interface with this index: it appeared, vanished, or its flags, MTU … changed.

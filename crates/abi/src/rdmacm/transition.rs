@@ -15,7 +15,7 @@ use crate::verbs::ibv_modify_qp;
 pub(super) struct ReadLimits {
     /// Served for the peer.
     pub(super) responder_resources: u8,
-    /// Asked of the peer.
+    /// READs and atomics that this end may have under way at the peer.
     pub(super) initiator_depth: u8,
 }
 

@@ -78,7 +78,7 @@ pub struct ibv_mr_init_attr {
     pub fd_offset: u64,
     /// A DMA handle.
     pub dmah: *mut ibv_dmah,
-    /// What `ibv_alloc_buf` gave.
+    /// Buffer from `ibv_alloc_buf`.
     pub buf: *mut c_void,
 }
 

@@ -52,7 +52,7 @@ pub(crate) unsafe fn private<'a>(cq: *mut ibv_cq) -> &'a CqPrivate {
     unsafe { object::private(cq) }
 }
 
-/// What a program asks for.
+/// Request for a completion queue.
 pub(super) struct Request {
     pub(super) cqe: u32,
     pub(super) cq_context: *mut c_void,

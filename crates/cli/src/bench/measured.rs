@@ -1,4 +1,4 @@
-//! What came out of a measurement.
+//! Result of a measurement.
 
 use std::time::{Duration, Instant};
 

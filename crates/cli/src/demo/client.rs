@@ -19,7 +19,7 @@ const RESOLVE: Duration = Duration::from_secs(2);
 const SEND_LENGTH: usize = 4096;
 /// Bytes of the WRITE with immediate.
 const IMMEDIATE_LENGTH: usize = 65536;
-/// What travels with it.
+/// Immediate data of the demo's messages.
 const IMMEDIATE: u32 = 0xfe44_0ce1;
 
 fn say(text: &str) {

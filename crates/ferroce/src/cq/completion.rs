@@ -188,7 +188,7 @@ pub struct Completion {
     pub tag: u64,
     /// Number of the queue pair: 24 bits.
     pub queue_pair: u32,
-    /// What was done, or why not.
+    /// The work that was done, or the reason for its failure.
     pub result: std::result::Result<Done, WorkError>,
     /// When, if the queue was made [with timestamps](CompletionQueue::with_timestamps) and the work
     /// succeeded.

@@ -64,7 +64,7 @@ impl View<'_> {
         }
     }
 
-    /// What was done, or why not.
+    /// Returns the kind of work that was done, or the reason for its failure.
     #[inline(always)]
     pub(crate) fn result(self) -> std::result::Result<Done, WorkError> {
         self.status()?;
@@ -90,7 +90,7 @@ impl View<'_> {
 }
 
 impl CompletionRef<'_> {
-    /// What the work request carried.
+    /// Returns the tag of the work request.
     #[must_use]
     #[inline]
     pub fn tag(&self) -> u64 {
@@ -127,7 +127,7 @@ impl CompletionRef<'_> {
         self.0.wc.byte_len
     }
 
-    /// What the peer sent along.
+    /// Returns the immediate data that the peer sent.
     #[must_use]
     #[inline]
     pub fn immediate(&self) -> Option<u32> {

@@ -117,7 +117,7 @@ impl DeviceEvent {
         DeviceEventKind::from_c(self.0.kind())
     }
 
-    /// What it happened to.
+    /// Returns the object that the event is about.
     #[must_use]
     pub fn subject(&self) -> EventSubject {
         match self.0.element() {
@@ -151,7 +151,7 @@ impl fmt::Debug for DeviceEvent {
     }
 }
 
-/// What an event is about.
+/// Subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EventSubject {

@@ -1,4 +1,4 @@
-//! What a device can.
+//! Limits and capabilities of a device.
 
 use ferroce_abi::types::{IBV_ATOMIC_GLOB, IBV_ATOMIC_NONE, ibv_device_attr};
 
@@ -56,9 +56,9 @@ pub struct DeviceLimits {
 pub enum Atomicity {
     /// There are no atomic operations.
     None,
-    /// Those that this device serves.
+    /// Atomic operations that this device serves are atomic among themselves.
     Device,
-    /// Those and the processors'.
+    /// They are also atomic to accesses of the processors.
     Global,
 }
 

@@ -50,7 +50,7 @@ impl fmt::Display for PortState {
     }
 }
 
-/// What a port is on.
+/// Link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LinkLayer {
@@ -104,7 +104,7 @@ pub struct GidEntry {
     pub index: u32,
     /// The address.
     pub gid: Gid,
-    /// What packets with it look like.
+    /// Format of packets that use it.
     pub kind: GidType,
     /// Number of the network interface, 0 for none.
     pub interface: u32,

@@ -16,7 +16,7 @@ use super::{Endpoint, block};
 use crate::Result;
 use crate::sys::{Unfinished, spawn};
 
-/// What is to be finished.
+/// Work that is to be finished.
 #[derive(Default)]
 pub(super) struct Background(Mutex<State>);
 

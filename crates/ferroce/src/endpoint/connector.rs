@@ -75,7 +75,7 @@ impl Connector {
     /// thread.
     ///
     /// # Errors
-    /// Those of both.
+    /// The errors of both.
     pub fn connect(&self, to: impl ToSocketAddrs) -> Awaitable<'static, Connection> {
         let to = addresses(to);
         let span = span!("connect", to = shown(&to));

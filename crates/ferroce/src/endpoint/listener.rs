@@ -144,7 +144,7 @@ impl Incoming {
     /// Agrees: [`prepare`](Self::prepare), then [`Prepared::establish`].
     ///
     /// # Errors
-    /// Those of both.
+    /// The errors of both.
     pub fn accept(self) -> Awaitable<'static, Connection> {
         let shared = Arc::clone(&self.line.shared);
         let span = span!("accept", peer = ?self.peer);

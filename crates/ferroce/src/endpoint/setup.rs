@@ -1,4 +1,4 @@
-//! What a connection is made like.
+//! Settings of a new connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// The program's last word on a queue pair.
 type Finish = dyn Fn(QueuePairBuilder) -> Result<QueuePairBuilder> + Send + Sync;
 
-/// What a connection is made like.
+/// Settings of a new connection.
 #[derive(Clone)]
 pub(super) struct Setup {
     pub(super) capacities: QueuePairCapacities,

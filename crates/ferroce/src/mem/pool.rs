@@ -70,7 +70,7 @@ impl BufferPool {
     }
 }
 
-/// What a [`BufferPool`] has.
+/// Statistics of a [`BufferPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolBytes {

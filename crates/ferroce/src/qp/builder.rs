@@ -64,7 +64,7 @@ impl<T: Sends> QueuePairBuilder<T> {
         &self.domain
     }
 
-    /// What it must hold.
+    /// Sets the capacities that it must have.
     pub fn capacities(mut self, capacities: QueuePairCapacities) -> Self {
         self.capacities = capacities;
         self

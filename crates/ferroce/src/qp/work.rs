@@ -1,4 +1,4 @@
-//! What work is to do.
+//! Operations of work requests.
 
 use std::fmt;
 use std::marker::PhantomData;

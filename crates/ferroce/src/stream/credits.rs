@@ -20,7 +20,7 @@ pub(super) struct Credits {
     own: u32,
     /// Data messages whose bytes were read here.
     read: u32,
-    /// What the peer was told of that.
+    /// Value of `read` that the peer was told.
     told: u32,
     /// Data buffers of the peer.
     peer: u32,

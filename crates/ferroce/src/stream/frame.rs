@@ -6,7 +6,7 @@ use crate::Error;
 /// count of data messages that it has read (big-endian).
 pub(super) const HEADER: usize = 8;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Bytes of the stream.

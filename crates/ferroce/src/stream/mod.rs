@@ -278,7 +278,7 @@ async fn connect(
     Ok(End::new(connection, receives, room, (form, offer)))
 }
 
-/// What connects so.
+/// Returns a connector with these settings.
 fn connector(of: &Connector, form: Form, room: StreamRoom) -> Connector {
     of.clone()
         .private_data(&room.offer().to_bytes(form))

@@ -19,7 +19,7 @@ impl Hold for Window {}
 
 type Thing = Arc<dyn Hold>;
 
-/// What is held for the device.
+/// Objects that are held for the device.
 #[derive(Default)]
 pub(crate) struct Held {
     /// A region, that others may have too: what most work needs.

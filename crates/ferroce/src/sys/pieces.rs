@@ -50,7 +50,7 @@ fn refuse(given: Option<Exclusive>, error: Error) -> Box<Refused> {
     Refused::new(error, held)
 }
 
-/// What pieces can be of.
+/// Memory that pieces can be of.
 pub(crate) trait Registered {
     /// A piece as work requests name it.
     fn element(&self, start: usize, length: u32) -> ibv_sge;

@@ -58,7 +58,7 @@ impl Fetched {
 pub(crate) struct PollBuffer {
     wcs: [ibv_wc; BATCH],
     timestamps: [Option<Timestamp>; BATCH],
-    /// Those from here on were not read yet.
+    /// Index of the first completion that was not read yet.
     next: usize,
     /// Those from here on mean nothing: at most `BATCH`.
     end: usize,
@@ -88,7 +88,7 @@ impl PollBuffer {
         self.next == self.end
     }
 
-    /// Those that were not read yet.
+    /// Returns the completions that have not been read yet.
     #[inline(always)]
     pub(crate) fn views(&self) -> impl ExactSizeIterator<Item = View<'_>> {
         let unread = self.next..self.end;

@@ -1,4 +1,4 @@
-//! What a device counts.
+//! Counters of a device.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -247,7 +247,7 @@ impl Counters {
         self.denials.get(asker, why)
     }
 
-    /// What queue pairs noted.
+    /// Returns how often queue pairs noted `what`.
     #[must_use]
     pub fn noted(&self, what: Noted) -> u64 {
         let tallied = match what {

@@ -127,7 +127,7 @@ pub struct Event {
     pub kind: EventKind,
     /// 0, a negative errno, or the peer's reject reason (positive).
     pub status: i32,
-    /// What came with it.
+    /// Parameters that came with the event.
     pub param: EventParam,
 }
 

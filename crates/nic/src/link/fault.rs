@@ -86,7 +86,7 @@ impl Fault {
     }
 }
 
-/// What is wrong with one part.
+/// Returns what is wrong with a part of the variable.
 fn explain(part: &str) -> String {
     format!(
         "\"{part}\" makes no sense; there are drop, dup, reorder and corrupt with a chance (1% or 0.01), delay with a time \

@@ -103,7 +103,7 @@ impl Batch {
     }
 }
 
-/// What became of a batch.
+/// Outcome of sending a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     /// All went out (on the wire: or was lost); the batch is empty again.
@@ -119,7 +119,7 @@ pub(crate) enum Sent {
 /// shows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InboundRun<'a> {
-    /// What their IP headers said.
+    /// Addressing from their IP headers.
     pub(crate) addressing: Addressing,
     /// UDP source port.
     pub(crate) src_port: u16,

@@ -60,7 +60,7 @@ impl Door {
         }))
     }
 
-    /// What the program waits on.
+    /// Returns the descriptor that the program waits on.
     pub(crate) fn fd(&self) -> RawFd {
         self.entrance.as_raw_fd()
     }

@@ -27,11 +27,11 @@ pub struct Process {
     pub uid: u32,
     /// Its program's name, if it can be seen.
     pub program: Option<String>,
-    /// What it says.
+    /// Report of the process.
     pub said: Said,
 }
 
-/// What a process answers.
+/// Answer of a process.
 #[derive(Clone, Debug)]
 pub enum Said {
     /// This.

@@ -15,7 +15,7 @@ mod text;
 
 pub use ask::{Process, Said, process, processes};
 
-/// What a process says.
+/// Report of a process about its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     /// What it has to reach others with.

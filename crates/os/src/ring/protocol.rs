@@ -73,7 +73,7 @@ impl fmt::Display for Broken {
 
 impl Error for Broken {}
 
-/// What became of a record.
+/// Outcome of pushing a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// It is in the ring.

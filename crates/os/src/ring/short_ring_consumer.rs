@@ -19,7 +19,7 @@ pub struct Waiting {
     pub rest: usize,
     /// Bytes of each of the packets that it is as long as, by its sender; 0: it is in its slot.
     pub packet: u32,
-    /// What it says besides.
+    /// Acknowledgement that it carries.
     pub ack: Option<ShortRingAck>,
 }
 

@@ -33,9 +33,9 @@ pub struct ShortRingProducer<A> {
 /// A message that is too long for a slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Long<'a> {
-    /// What it begins with.
+    /// Head of the message.
     pub head: Head,
-    /// What is behind its head.
+    /// Bytes behind the head.
     pub rest: Piece<'a>,
     /// Bytes of each of the packets that it is as long as.
     pub packet: u32,

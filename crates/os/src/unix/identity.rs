@@ -15,7 +15,7 @@ const OVERFLOW: u32 = 65534;
 /// A map of all user numbers to themselves, as the initial user namespace has.
 const WHOLE: [&str; 3] = ["0", "0", "4294967295"];
 
-/// What a process is to this one.
+/// Relation of a process to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// A process of this process's user, in the same PID namespace: either may trace the other.

@@ -65,7 +65,7 @@ impl Credentials {
     }
 }
 
-/// What a receive call brought.
+/// Outcome of a receive call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// This many bytes.

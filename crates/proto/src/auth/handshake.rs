@@ -27,7 +27,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// How long a handshake may take.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a message is.
+/// Kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A question for the nonce of a queue pair.

@@ -152,7 +152,7 @@ pub enum EventKind {
     TimewaitExit,
 }
 
-/// What [`Agent::poll`] hands out.
+/// Output of [`Agent::poll`].
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Send this.

@@ -40,7 +40,7 @@ pub enum Chunk<'a> {
     Reset,
 }
 
-/// What the initiator shows.
+/// Offer of the initiator, with the nonce of its ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The ticket's nonce.

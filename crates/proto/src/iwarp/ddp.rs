@@ -67,7 +67,7 @@ pub enum Header {
 pub struct Segment<'a> {
     /// Header.
     pub header: Header,
-    /// What is behind it.
+    /// Payload behind the header.
     pub payload: &'a [u8],
 }
 

@@ -3,7 +3,7 @@
 use super::bytes::{array, u32_at, u64_at};
 use crate::ids::Key;
 
-/// What a message does.
+/// Operation of a message (RFC 5040).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {

@@ -44,7 +44,7 @@ pub struct Mra {
     pub local_comm_id: CommId,
     /// Receiver's communication id.
     pub remote_comm_id: CommId,
-    /// What was received.
+    /// Kind of the message that was received.
     pub answered: Answered,
     /// How long the answer may take: 4.096 µs × 2^n, 5 bits.
     pub service_timeout: u8,

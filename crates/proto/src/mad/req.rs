@@ -11,7 +11,7 @@ pub struct Req {
     pub local_comm_id: CommId,
     /// Enhanced connection establishment; the options travel in the header.
     pub ece: Ece,
-    /// Which service is wanted.
+    /// Service that is asked for.
     pub service_id: ServiceId,
     /// Sender's channel adapter.
     pub local_ca_guid: Guid,

@@ -11,7 +11,7 @@ pub struct SidrReq {
     pub request_id: u32,
     /// Partition key.
     pub pkey: u16,
-    /// Which service is wanted.
+    /// Service that is asked for.
     pub service_id: ServiceId,
     /// Enhanced connection establishment; travels in the header.
     pub ece_options: u32,

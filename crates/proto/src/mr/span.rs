@@ -59,7 +59,7 @@ impl Span<'_> {
         };
         (Self { len, ..self }, rest)
     }
-    /// What is behind the addresses.
+    /// Returns the kind of memory behind the addresses.
     #[must_use]
     pub const fn backing(&self) -> Backing {
         self.backing

@@ -88,7 +88,7 @@ pub enum BindError {
     },
 }
 
-/// What a bound window opens.
+/// Bytes and rights that a bound window opens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     pub(super) region: Key,

@@ -31,7 +31,7 @@ pub enum TransitionError {
     Missing {
         /// The change asked for.
         step: Step,
-        /// What to add to the mask.
+        /// Bits that the mask lacks.
         missing: AttrMask,
     },
     /// The mask has attributes that the change does not take.
@@ -39,7 +39,7 @@ pub enum TransitionError {
     Superfluous {
         /// The change asked for.
         step: Step,
-        /// What to leave out of the mask.
+        /// Bits that the mask must not have.
         superfluous: AttrMask,
     },
     /// `IBV_QP_CUR_STATE` in a state that does not allow it.
@@ -48,7 +48,7 @@ pub enum TransitionError {
     /// `cur_qp_state` is not the queue pair's state.
     #[error("cur_qp_state is {given}, but the queue pair is in {actual}")]
     CurStateWrong {
-        /// What the caller believes.
+        /// State that the caller gave as the current one.
         given: QpState,
         /// State that the queue pair is in.
         actual: QpState,

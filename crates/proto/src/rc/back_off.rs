@@ -4,7 +4,7 @@
 /// Most messages that go the usual way after a refusal, as a power of 2.
 const RAREST: u32 = 10;
 
-/// What is known of the refusals.
+/// Refusals in a row, and when to try again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct BackOff {
     /// Refusals in a row.

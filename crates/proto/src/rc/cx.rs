@@ -153,7 +153,7 @@ pub struct LocalCx<'a> {
 }
 
 impl LocalCx<'_> {
-    /// What every other step needs.
+    /// Returns the context that all other steps need.
     pub fn shared(&mut self) -> Cx<'_> {
         Cx {
             now: self.now,

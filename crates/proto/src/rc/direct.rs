@@ -93,7 +93,7 @@ impl DirectOp {
         matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
     }
 
-    /// What the peer must allow.
+    /// Returns the access that the peer's key must allow.
     #[must_use]
     pub const fn needs(self) -> Access {
         match self {

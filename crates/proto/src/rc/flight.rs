@@ -1,4 +1,4 @@
-//! Which packets are in flight.
+//! Packets in flight.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;

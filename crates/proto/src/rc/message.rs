@@ -41,7 +41,7 @@ impl Message {
         }
     }
 
-    /// What its Middle packets are.
+    /// Returns the opcode of its Middle packets.
     pub(super) const fn middle(&self) -> Opcode {
         let operation = match self {
             Self::Send { .. } => Operation::Send,

@@ -47,7 +47,7 @@ const PART: u32 = 1 << 20;
 pub struct Rendezvous {
     /// The peer's queue pair.
     pub from: Qpn,
-    /// What makes the offer valid.
+    /// Number that makes the offer valid.
     pub token: u64,
     /// Key of the peer's region.
     pub key: Key,

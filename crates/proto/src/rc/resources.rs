@@ -28,7 +28,7 @@ pub(super) enum Kind {
     },
     /// Only that it was done (ATOMIC WRITE, FLUSH).
     Done {
-        /// What was asked for.
+        /// Operation that was asked for.
         operation: Operation,
         /// Address, key and length of the memory to read.
         reth: Reth,

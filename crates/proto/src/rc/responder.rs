@@ -57,7 +57,7 @@ pub(crate) struct Responder {
     pub(super) msn: Msn,
     /// The requester was told to go back to `expected`; it is told once.
     gap_reported: bool,
-    /// What comes behind the gap.
+    /// Packets that came behind a gap.
     pub(super) reorder: ReorderBuffer,
     /// The gap is a request for which there was no receive: the requester comes again with it and
     /// what follows.

@@ -35,7 +35,7 @@ const PROBE_ROUND_TRIPS: u32 = 4;
 /// Assumed round trip before the first measurement.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(5);
 
-/// What a deadline brought.
+/// Step that is due at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing yet.
@@ -186,7 +186,7 @@ impl Retry {
         self.rnr = None;
     }
 
-    /// What is due at `now`.
+    /// Returns the step that is due at `now`.
     pub(super) fn on_deadline(&mut self, shared: &QpShared, now: Time) -> Due {
         if self.rearm {
             self.rearm = false;

@@ -28,7 +28,7 @@ const MAX_DUE: usize = 128;
 /// sent once more.
 const MAX_SENT: usize = 128;
 
-/// What is to be sent again.
+/// Packets to be sent again.
 #[derive(Debug, Default)]
 pub(super) struct SelectiveRepeat {
     /// Sequences, in order.

@@ -12,7 +12,7 @@ use super::scatter;
 use crate::ids::Srqn;
 use crate::verbs::{Payload, SendFlags, SendOp, SendTo, SendWr, Sge};
 
-/// What answers a work request.
+/// Kind of answer to a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompletedBy {
     /// An acknowledgement of its last packet, or of a later one.

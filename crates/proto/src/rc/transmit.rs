@@ -25,7 +25,7 @@ pub(super) struct Next<'a> {
     pub(super) wqe: &'a Wqe,
     /// Sequence after the last packet that it accounts for.
     pub(super) to: u64,
-    /// What it takes of the window.
+    /// Bytes that it takes of the window.
     pub(super) cost: u64,
 }
 
@@ -68,7 +68,7 @@ impl Requester {
         !self.retry.waits_for_receiver() && self.next_request(shared).is_some()
     }
 
-    /// What may be in flight now.
+    /// Returns how many bytes may be in flight now.
     pub(super) fn most(&self) -> u64 {
         self.window.current().min(self.allowance)
     }

@@ -41,7 +41,7 @@ pub struct RemoteAddr {
     pub rkey: Key,
 }
 
-/// What a FLUSH asks for.
+/// Request of a FLUSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flush {
     /// First byte of the range. With [`Selectivity::Region`] only the key counts.

@@ -6,7 +6,7 @@ use crate::ids::Msn;
 /// ACK extended transport header, 4 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aeth {
-    /// What is acknowledged, and how.
+    /// ACK, NAK or RNR NAK, with its code.
     pub syndrome: Syndrome,
     /// Message sequence number.
     pub msn: Msn,

@@ -13,7 +13,7 @@ pub struct Brief<'a> {
     pub kind: BriefKind<'a>,
 }
 
-/// What a [`Brief`] is.
+/// Kind of a [`Brief`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BriefKind<'a> {
     /// RC SEND Only, with its payload.

@@ -6,7 +6,7 @@ use crate::ids::{DEFAULT_PKEY, Psn, Qpn};
 /// Base transport header, 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bth {
-    /// What the packet is.
+    /// Transport service, operation and position of the packet.
     pub opcode: Opcode,
     /// SE: wakes a CQ that is armed for solicited events only.
     pub solicited: bool,

@@ -129,7 +129,7 @@ pub struct ExtHeaders {
 }
 
 impl ExtHeaders {
-    /// Which headers are present.
+    /// Returns the set of headers that are present.
     #[must_use]
     pub fn set(&self) -> HeaderSet {
         let present = [

@@ -141,12 +141,12 @@ impl HeaderSet {
     }
 }
 
-/// What an opcode stands for.
+/// Meaning of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpInfo {
     /// Transport service.
     pub service: Service,
-    /// What is asked or answered.
+    /// Operation that is requested or answered.
     pub operation: Operation,
     /// Position in the message; Only for operations that never span packets.
     pub position: Position,

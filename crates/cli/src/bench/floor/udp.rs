@@ -187,7 +187,7 @@ pub(super) fn drain(
     }
 }
 
-/// What has arrived, and when.
+/// Arrivals and their times.
 #[derive(Default)]
 struct Arrivals {
     /// First and last arrival, and the last one of the warm-up.

@@ -11,7 +11,7 @@ use crate::connection::Outcome;
 /// All that was measured, round by round.
 pub(crate) struct Results {
     rounds: BTreeMap<(Series, usize), Vec<Measured>>,
-    /// What was not, and why.
+    /// Series that were not measured, and why.
     left_out: BTreeMap<Series, String>,
     /// Milliseconds of each measurement.
     pub(super) time: u64,
@@ -69,7 +69,7 @@ impl Results {
         self.left_out.contains_key(&series)
     }
 
-    /// What was not measured, and why.
+    /// Returns the series that were not measured, and why.
     pub(super) fn left_out(&self) -> impl Iterator<Item = (Series, &str)> {
         self.left_out
             .iter()

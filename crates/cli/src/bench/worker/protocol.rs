@@ -19,7 +19,7 @@ pub(crate) enum Request {
     Run(Task, Meeting),
     /// The active side is through: answer [`WorkerReply::Served`].
     Finish {
-        /// What it has done in all.
+        /// Number of operations that it has done in all.
         operations: u64,
     },
 }
@@ -41,7 +41,7 @@ pub(crate) enum WorkerReply {
 /// What the passive side has to say.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Served {
-    /// What it measured, where that is what counts.
+    /// Its measurement, where that counts.
     pub(crate) measured: Option<Measured>,
     /// What has not arrived, where that may happen.
     pub(crate) lost: Option<Lost>,

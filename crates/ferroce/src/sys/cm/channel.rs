@@ -46,7 +46,7 @@ pub(crate) struct FetchedEvent {
     pub(crate) id: usize,
     /// For a connect request: the listener, and the new identifier.
     pub(crate) request: Option<(usize, Arc<Identifier>)>,
-    /// What the peer said.
+    /// Parameters that the peer sent.
     pub(crate) parameters: ConnectionParameters,
     /// Where datagrams are to be sent.
     pub(crate) datagrams: Option<Service>,

@@ -20,7 +20,7 @@ pub(crate) struct Service {
     pub(crate) qkey: u32,
 }
 
-/// What an event says.
+/// Returns the parameters of an event.
 ///
 /// # Safety
 /// An event that was fetched and not acknowledged.

@@ -17,7 +17,7 @@ use super::super::{Domain, Identifier, OpenDevice, Queue, limits};
 use super::QueuePairHandle;
 use crate::{Error, Result};
 
-/// What a queue pair is to be.
+/// Plan of a new queue pair.
 pub(crate) struct Plan<'p> {
     /// `IBV_QPT_*`
     pub(crate) kind: u32,

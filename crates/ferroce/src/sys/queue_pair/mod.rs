@@ -57,7 +57,7 @@ impl QueuePairHandle {
         self.number
     }
 
-    /// What it really holds.
+    /// Returns the capacities that it really has.
     pub(crate) fn cap(&self) -> &ibv_qp_cap {
         &self.cap
     }

@@ -65,7 +65,7 @@ pub(crate) enum Lending<'a> {
         qpn: Qpn,
         /// The queue, of the sender.
         srq: Srqn,
-        /// What it is.
+        /// The answer.
         answer: LendAnswer,
     },
     /// A receive is not needed.

@@ -106,7 +106,7 @@ pub(crate) enum ConnectError {
     NotNow {
         /// The slot.
         slot: u16,
-        /// What the kernel said.
+        /// Error of the kernel.
         error: io::Error,
     },
 }
@@ -119,7 +119,7 @@ pub(crate) struct LocalLinks {
     identity: Identity,
     /// No link leads to another user's process.
     own_user: bool,
-    /// What every link offers.
+    /// Board that every link offers.
     board: Option<Arc<Board>>,
     /// A path that uses a link keeps it: a link that nobody holds is closed.
     links: Mutex<HashMap<u16, Weak<Outgoing>>>,

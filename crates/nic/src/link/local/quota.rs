@@ -69,7 +69,7 @@ struct PartyUse {
     silent: usize,
 }
 
-/// What becomes of a new link.
+/// Decision about a new link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     Admitted,
@@ -162,7 +162,7 @@ impl Quota {
         self.silent.first().map(|(at, _, _)| *at)
     }
 
-    /// Those whose time is over.
+    /// Returns the links whose time is over.
     pub(super) fn overdue(&self, now: Time) -> Vec<LinkId> {
         let due = self.silent.iter().take_while(|(at, _, _)| *at <= now);
         due.map(|(_, id, _)| *id).collect()

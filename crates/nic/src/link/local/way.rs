@@ -38,7 +38,7 @@ const NOT_YET: &str = "the other process has not taken the shared ring yet";
 const NOT_TAKEN: &str =
     "the other process does not take the shared ring: it cannot, or is another user's";
 
-/// What became of a record.
+/// Outcome of sending a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     Done,

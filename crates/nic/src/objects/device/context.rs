@@ -85,7 +85,7 @@ impl Context {
     pub(crate) fn services(&self) -> &Arc<Services> {
         &self.services
     }
-    /// What makes rounds.
+    /// Returns the engine, which makes rounds.
     pub(crate) fn engine(&self) -> &dyn Engine {
         &*self.engine
     }

@@ -88,7 +88,7 @@ impl Device {
     pub fn index(&self) -> u32 {
         self.index
     }
-    /// What it speaks to other hosts.
+    /// Returns the protocol that it speaks to other hosts.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         self.protocol

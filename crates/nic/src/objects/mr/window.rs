@@ -105,7 +105,7 @@ pub struct WindowRange {
     pub addr: u64,
     /// Bytes.
     pub length: u64,
-    /// What peers may do.
+    /// Operations that peers may do.
     pub access: Access,
 }
 

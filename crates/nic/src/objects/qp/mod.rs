@@ -53,7 +53,7 @@ use crate::objects::services::Services;
 use crate::objects::xrc::Opened;
 use crate::{Cq, Error, Pd, Srq, Xrcd};
 
-/// What `ibv_create_qp` needs.
+/// Attributes of `ibv_create_qp`.
 #[derive(Debug)]
 #[expect(missing_docs, reason = "the names are those of ibv_create_qp(3)")]
 pub struct QpInit {

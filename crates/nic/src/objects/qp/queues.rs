@@ -33,7 +33,7 @@ impl Queues {
         }
     }
 
-    /// Those of an XRC target.
+    /// Returns the queues of an XRC target.
     pub(super) fn of_target(xrcd: Arc<Xrcd>) -> Self {
         Self {
             xrcd: Some(xrcd),

@@ -72,7 +72,7 @@ struct Ended {
     done: Option<(Wc, bool)>,
 }
 
-/// What this process has borrowed.
+/// Receives that this process has borrowed.
 #[derive(Debug, Default)]
 pub(super) struct Borrowing {
     entries: Mutex<HashMap<Qpn, Entry>>,

@@ -43,7 +43,7 @@ struct Lent {
     failed: bool,
 }
 
-/// What is lent, by its number.
+/// Receives that are lent, by number.
 #[derive(Debug, Default)]
 pub(super) struct Lender(Mutex<Loans>);
 

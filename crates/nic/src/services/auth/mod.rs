@@ -28,7 +28,7 @@ pub(crate) use handshake::{Agreed, draw};
 /// The environment variable that names the key file.
 const VARIABLE: &str = "FERROCE_KEY_FILE";
 
-/// What a process with a key has.
+/// Key of a process, and its handshakes.
 #[derive(Debug)]
 pub(crate) struct Auth {
     secret: Secret,

@@ -22,7 +22,7 @@ const SELDOM: Duration = Duration::from_millis(500);
 /// Unanswered questions that are kept.
 const KEPT: usize = 16;
 
-/// What may be sent now.
+/// Quota of a flow: bytes that may be sent now, or a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quota {
     /// So much, as the receiver's kernel counts.
@@ -31,7 +31,7 @@ pub(super) enum Quota {
     Wait(Time),
 }
 
-/// What is known of the receiver.
+/// State of the receiver's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Receiver {
     /// It has not been asked, or has not answered yet.
@@ -73,7 +73,7 @@ impl FlowState {
         }
     }
 
-    /// What may be sent now.
+    /// Returns how much may be sent now.
     pub(super) fn quota(&mut self, now: Time) -> Quota {
         if self.receiver == Receiver::Silent {
             return Quota::Room(u64::MAX);

@@ -2,7 +2,7 @@
 
 use super::frame::{Frame, FrameKind, NOT_NEGOTIATED, ReadWords, Rtr, StartupError, Ticket};
 
-/// What one end wants.
+/// Wishes of one end for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wishes {
     /// Revision of a request; a reply has that of its request.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::super::bytes::{array, u16_at};
 use crate::ids::Qpn;
 
-/// Which of the two frames.
+/// Request or reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// Sent by the initiator.

@@ -268,7 +268,7 @@ impl IwQp {
         }
     }
 
-    /// What holds for its connection.
+    /// Returns the terms of its connection.
     #[must_use]
     pub fn agreement(&self) -> Option<&Agreement> {
         self.stream.as_ref().map(|stream| &stream.agreement)

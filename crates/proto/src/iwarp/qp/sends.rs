@@ -45,7 +45,7 @@ impl Wqe {
     }
 }
 
-/// What an answer must look like.
+/// Kind of answer that a request must get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseKind {
     /// READ responses for this place; so many bytes have come.

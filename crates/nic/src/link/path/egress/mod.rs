@@ -25,7 +25,7 @@ const SPARE: usize = 4;
 
 /// A link as a sender sees it.
 pub(crate) trait Outlet: fmt::Debug + Send + Sync {
-    /// What carries packets now.
+    /// Returns the carrier that packets take now.
     fn carrier(&self) -> Carrier;
     /// Why nothing better carries them, if anything better could.
     fn why(&self) -> Option<String> {
@@ -120,7 +120,7 @@ impl Egress {
         self.outlet.watch_readable(wanted);
     }
 
-    /// What carries packets now.
+    /// Returns the carrier that packets take now.
     pub(crate) fn carrier(&self) -> Carrier {
         self.outlet.carrier()
     }

@@ -22,7 +22,7 @@ const NOWHERE: u64 = 1 << 32;
 /// No position: there will never be anything.
 const CLOSED: u64 = 1 << 33;
 
-/// Which end of a short ring.
+/// End of a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// Where messages are put in.
