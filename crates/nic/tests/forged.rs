@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::net::{IpAddr, Ipv4Addr, UdpSocket as Plain};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Plain};
 
 use common::stranger::claim_slot;
 use common::{
@@ -112,7 +112,7 @@ impl Peer {
         let (slot, claim) = claim_slot();
         let there = slot_of(end.qp.qpn());
         let port = |from: u16, to: u16| 0xC000 | from << 4 | (to % 16);
-        let from = (IpAddr::from(DEVICE), port(there, slot));
+        let from = SocketAddr::from((DEVICE, port(there, slot)));
         let from_device = UdpSocket::receiver(PEER.into(), ROCE_UDP_PORT, from, 0).expect("open");
         let dgid = Gid::from(PEER);
         end.connect_with(&attributes(qpn_of(slot, 7), dgid, Mtu::B1024))

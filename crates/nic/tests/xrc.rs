@@ -243,7 +243,7 @@ fn handles_share_a_target_until_the_last_is_closed() {
     let world = World::new();
     let (qpn, before) = (world.target.qpn(), world.xrcd.users());
     let mut opened = None;
-    Qp::open(&world.xrcd, (qpn, QpType::XrcRecv), |qp| {
+    Qp::open(&world.xrcd, qpn, QpType::XrcRecv, |qp| {
         opened = Some(Arc::clone(qp));
         8
     })
@@ -268,11 +268,10 @@ fn handles_share_a_target_until_the_last_is_closed() {
     );
     world.target.close(7);
     assert_eq!(world.xrcd.users(), before);
-    let which = (qpn, QpType::XrcRecv);
-    Qp::open(&world.xrcd, which, |_| 9).expect("still there");
+    Qp::open(&world.xrcd, qpn, QpType::XrcRecv, |_| 9).expect("still there");
     opened.close(8);
     opened.close(9);
-    let gone = Qp::open(&world.xrcd, which, |_| 10).expect_err("destroyed");
+    let gone = Qp::open(&world.xrcd, qpn, QpType::XrcRecv, |_| 10).expect_err("destroyed");
     assert_eq!(gone.errno, libc::EINVAL);
     assert_eq!(world.xrcd.users(), before - 1);
 }
@@ -281,12 +280,12 @@ fn handles_share_a_target_until_the_last_is_closed() {
 fn a_target_is_opened_by_number_and_type_within_its_domain() {
     let (world, other) = (World::new(), World::new());
     let qpn = world.target.qpn();
-    for (xrcd, which) in [
-        (&other.xrcd, (qpn, QpType::XrcRecv)),
-        (&world.xrcd, (qpn, QpType::XrcSend)),
-        (&world.xrcd, (world.host.qp.qpn(), QpType::Rc)),
+    for (xrcd, qpn, qp_type) in [
+        (&other.xrcd, qpn, QpType::XrcRecv),
+        (&world.xrcd, qpn, QpType::XrcSend),
+        (&world.xrcd, world.host.qp.qpn(), QpType::Rc),
     ] {
-        let refused = Qp::open(xrcd, which, |_| 1).expect_err("refused");
+        let refused = Qp::open(xrcd, qpn, qp_type, |_| 1).expect_err("refused");
         assert_eq!(refused.errno, libc::EINVAL);
     }
 }
@@ -307,7 +306,7 @@ fn a_file_has_one_domain() {
     let target = Qp::create_target(&first).expect("a target");
     target.set_cookie(1);
     assert_eq!((first.users(), second.users()), (1, 0));
-    Qp::open(&second, (target.qpn(), QpType::XrcRecv), |_| 2).expect("the same domain");
+    Qp::open(&second, target.qpn(), QpType::XrcRecv, |_| 2).expect("the same domain");
     target.close(1);
     target.close(2);
     assert_eq!((first.users(), second.users()), (0, 0));

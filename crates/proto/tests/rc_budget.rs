@@ -100,8 +100,8 @@ impl Crowd {
         let qp = &mut self.pairs[n].a.qp;
         qp.set_allowance(u64::MAX);
         if let Some(budget) = &mut self.budget {
-            let state = (qp.in_flight(), qp.wants_request());
-            let called = budget.settle(&mut self.stakes[n], state, now);
+            let (in_flight, wants) = (qp.in_flight(), qp.wants_request());
+            let called = budget.settle(&mut self.stakes[n], in_flight, wants, now);
             self.called.extend(called.map(|qpn| qpn.get() as usize));
         }
     }

@@ -78,8 +78,8 @@ unsafe fn open(context: *mut ibv_context, attr: &ibv_qp_open_attr) -> Result<*mu
         attr.qp_context
     };
     let mut opened = ptr::null_mut();
-    let which = (Qpn::new(attr.qp_num), qp_type(attr.qp_type)?);
-    Qp::open(domain, which, |nic| {
+    let qp_type = qp_type(attr.qp_type)?;
+    Qp::open(domain, Qpn::new(attr.qp_num), qp_type, |nic| {
         // SAFETY: a live domain by the caller's promise; an open one has a live context.
         opened = unsafe { publish(nic, public(attr.xrcd, qp_context), None) };
         opened.addr()

@@ -191,7 +191,7 @@ impl Ports {
         if key.port != 0 {
             return self.hold(names, key, holder).map(|change| (key, change));
         }
-        for port in candidates(self.sources.range()) {
+        for port in candidates(&self.sources.range()) {
             let key = PortKey { port, ..key };
             if self.claims.contains_key(&key) {
                 continue;

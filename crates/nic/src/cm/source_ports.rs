@@ -2,6 +2,8 @@
 //! of them: such ports come from blocks, each claimed by one socket
 //! `ferroce/ports/<port space>/<first>`.
 
+use std::ops::RangeInclusive;
+
 use ferroce_os::{random, unix::Dgram};
 
 use super::PortSpace;
@@ -34,7 +36,7 @@ struct Block {
 pub(super) struct SourcePorts {
     blocks: Vec<Block>,
     /// The host's ephemeral ports, once read.
-    range: Option<(u16, u16)>,
+    range: Option<RangeInclusive<u16>>,
 }
 
 impl SourcePorts {
@@ -42,7 +44,7 @@ impl SourcePorts {
     pub(super) fn take(&mut self, names: &str, ps: PortSpace) -> Result<u16, Error> {
         let range = self.range();
         for block in self.blocks.iter_mut().filter(|b| b.ps == ps) {
-            if let Some(port) = block.take(names, range) {
+            if let Some(port) = block.take(names, &range) {
                 return Ok(port);
             }
         }
@@ -51,8 +53,8 @@ impl SourcePorts {
             true => LARGE,
         };
         let of_size = |&port: &u16| block_size(port) == size;
-        let others = candidates(range).filter(|port| !of_size(port));
-        for port in candidates(range).filter(of_size).chain(others) {
+        let others = candidates(&range).filter(|port| !of_size(port));
+        for port in candidates(&range).filter(of_size).chain(others) {
             if let Some(port) = self.claim(names, ps, first_of_block(port))? {
                 return Ok(port);
             }
@@ -73,7 +75,7 @@ impl SourcePorts {
             used: 0,
             _socket: socket,
         };
-        let port = block.take(names, self.range());
+        let port = block.take(names, &self.range());
         self.blocks.extend(port.map(|_| block));
         Ok(port)
     }
@@ -99,8 +101,8 @@ impl SourcePorts {
     }
 
     /// The host's ephemeral ports, both ends included.
-    pub(super) fn range(&mut self) -> (u16, u16) {
-        *self.range.get_or_insert_with(ephemeral_range)
+    pub(super) fn range(&mut self) -> RangeInclusive<u16> {
+        self.range.get_or_insert_with(ephemeral_range).clone()
     }
 
     /// Whether a port is the source of a connection of this process.
@@ -114,14 +116,14 @@ impl SourcePorts {
 
 impl Block {
     /// A free port of the block that is in the range and that nobody has claimed by itself.
-    fn take(&mut self, names: &str, (low, high): (u16, u16)) -> Option<u16> {
+    fn take(&mut self, names: &str, range: &RangeInclusive<u16>) -> Option<u16> {
         let size = block_size(self.first);
         if self.used.count_ones() == u32::from(size) {
             return None;
         }
         for offset in 0..size {
             let port = self.first + offset;
-            if self.used & (1 << offset) != 0 || port < low || port > high {
+            if self.used & (1 << offset) != 0 || !range.contains(&port) {
                 continue;
             }
             let key = PortKey { ps: self.ps, port };
@@ -148,19 +150,20 @@ const fn first_of_block(port: u16) -> u16 {
 }
 
 /// Numbers of a range: some random ones, then all in order.
-pub(super) fn candidates((low, high): (u16, u16)) -> impl Iterator<Item = u16> {
+pub(super) fn candidates(range: &RangeInclusive<u16>) -> impl Iterator<Item = u16> + use<> {
+    let (low, high) = (*range.start(), *range.end());
     let span = u32::from(high - low) + 1;
     let draw = move |_| low + u16::try_from(random::u32() % span).unwrap_or(0);
     (0..DRAWS).map(draw).chain(low..=high)
 }
 
 /// The host's range of ephemeral ports.
-fn ephemeral_range() -> (u16, u16) {
-    const DEFAULT: (u16, u16) = (32768, 60999);
+fn ephemeral_range() -> RangeInclusive<u16> {
+    const DEFAULT: RangeInclusive<u16> = 32768..=60999;
     let parse = |text: String| {
         let mut numbers = text.split_whitespace().map(str::parse);
         match (numbers.next(), numbers.next()) {
-            (Some(Ok(low)), Some(Ok(high))) if 0 < low && low <= high => Some((low, high)),
+            (Some(Ok(low)), Some(Ok(high))) if 0 < low && low <= high => Some(low..=high),
             _ => None,
         }
     };

@@ -178,7 +178,7 @@ impl Nic {
     fn alike(&self, qp: &Qp) -> Alike {
         let (path, report) = qp.path_and_report();
         let tcp_peer = qp.tcp_peer();
-        let (packets, packets_why) = self.packets((path.as_ref(), tcp_peer), &report);
+        let (packets, packets_why) = self.packets(path.as_ref(), tcp_peer, &report);
         let why = |way: Option<Result<(), Refusal>>| {
             let why = way.and_then(Result::err);
             why.map_or_else(String::new, |why| why.to_string())
@@ -203,7 +203,8 @@ impl Nic {
     /// What carried the last packets of a queue pair, and why nothing better.
     fn packets(
         &self,
-        (path, tcp_peer): (Option<&Path>, Option<IpAddr>),
+        path: Option<&Path>,
+        tcp_peer: Option<IpAddr>,
         report: &PathReport,
     ) -> (String, String) {
         let carried = report.packets.map_or_else(String::new, |c| c.to_string());

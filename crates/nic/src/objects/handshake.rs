@@ -29,7 +29,7 @@ impl Services {
         to: Qpn,
         path: &Addressing,
     ) -> Result<Nonce, Error> {
-        let ask = Asking::new(own, (to, addresses(path)), draw(), clock::monotonic());
+        let ask = Asking::new(own, to, addresses(path), draw(), clock::monotonic());
         let id = auth.begin(ask);
         loop {
             match auth.look(id, clock::monotonic()) {

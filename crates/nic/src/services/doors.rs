@@ -168,7 +168,8 @@ impl Doors {
     /// open yet.
     pub(crate) fn on_armed(
         &self,
-        (door, nonblocking): (&Arc<Door>, bool),
+        door: &Arc<Door>,
+        nonblocking: bool,
         device: &Poller,
         now: impl FnOnce() -> Time,
     ) -> bool {
@@ -267,8 +268,8 @@ mod tests {
         }
 
         fn arm(&self, door: &Arc<Door>, nonblocking: bool) -> bool {
-            let given = (door, nonblocking);
-            self.doors.on_armed(given, &self.device, || self.now)
+            self.doors
+                .on_armed(door, nonblocking, &self.device, || self.now)
         }
 
         fn arm_elsewhere(&self, door: &Arc<Door>) -> bool {

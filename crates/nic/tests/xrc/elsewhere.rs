@@ -143,8 +143,7 @@ fn serve(end: &End, srq: &Srq, count: u64) {
 /// Opens a target, with a cookie.
 pub(super) fn open(xrcd: &Arc<Xrcd>, qpn: Qpn, cookie: usize) -> Result<Arc<Qp>, i32> {
     let mut opened = None;
-    let which = (qpn, QpType::XrcRecv);
-    Qp::open(xrcd, which, |qp| {
+    Qp::open(xrcd, qpn, QpType::XrcRecv, |qp| {
         opened = Some(Arc::clone(qp));
         cookie
     })

@@ -42,7 +42,7 @@ impl PeerPages {
     /// # Errors
     /// EACCES, EPERM, ENOENT: the kernel does not let this process at the other one's descriptors;
     /// EINVAL: it is another file, too short, or could be cut short; ENOMEM, EMFILE.
-    pub fn open(file: &PeerFile, (offset, len): (u64, usize), writable: bool) -> io::Result<Self> {
+    pub fn open(file: &PeerFile, offset: u64, len: usize, writable: bool) -> io::Result<Self> {
         let refused = |_| io::Error::from_raw_os_error(libc::EINVAL);
         // To look at what is there opens nothing: it might be anything.
         let place = reopen(file.task, file.number, libc::O_PATH)?;

@@ -42,7 +42,7 @@ fn piece(rights: &Rights, addr: u64, len: usize) -> Piece<'_> {
 fn copies_and_atomics_reach_the_owner() {
     let (file, len) = two_pages();
     let own = file.map(len).unwrap();
-    let peer = PeerPages::open(&this(&file), (0, len), true).unwrap();
+    let peer = PeerPages::open(&this(&file), 0, len, true).unwrap();
     let mut bytes: Vec<u8> = (0..=255).cycle().take(3000).collect();
     let (table, addr) = rights(&mut bytes, Backing::Mapped);
     let pieces = [
@@ -64,7 +64,7 @@ fn copies_and_atomics_reach_the_owner() {
     assert_eq!(peer.compare_swap(0, 5, 9).unwrap(), 5);
     let mut word = [0; 8];
     let (table, addr) = rights(&mut word, Backing::Mapped);
-    let other = PeerPages::open(&this(&file), (0, len), false).unwrap();
+    let other = PeerPages::open(&this(&file), 0, len, false).unwrap();
     other.read(0, &[piece(&table, addr, 8)], 8).unwrap();
     drop(table);
     assert_eq!(u64::from_ne_bytes(word), 9);
@@ -75,7 +75,7 @@ fn copies_and_atomics_reach_the_owner() {
 #[test]
 fn nothing_outside_or_of_another_kind_is_touched() {
     let (file, len) = two_pages();
-    let peer = PeerPages::open(&this(&file), (0, len), true).unwrap();
+    let peer = PeerPages::open(&this(&file), 0, len, true).unwrap();
     let mut bytes = vec![1_u8; 64];
     let (table, addr) = rights(&mut bytes, Backing::Mapped);
     let all = [piece(&table, addr, 64)];
@@ -111,8 +111,8 @@ fn nothing_outside_or_of_another_kind_is_touched() {
 fn files_that_are_others_or_could_be_cut_are_refused() {
     let (file, len) = two_pages();
     let all = (0, len);
-    let open = |file: &PeerFile, range| {
-        PeerPages::open(file, range, true)
+    let open = |file: &PeerFile, (offset, len)| {
+        PeerPages::open(file, offset, len, true)
             .map(drop)
             .map_err(|e| errno(&e))
     };
@@ -171,7 +171,7 @@ fn files_that_are_others_or_could_be_cut_are_refused() {
 #[test]
 fn pages_that_are_given_back_are_zeros_and_no_signal() {
     let (file, len) = two_pages();
-    let peer = PeerPages::open(&this(&file), (0, len), true).unwrap();
+    let peer = PeerPages::open(&this(&file), 0, len, true).unwrap();
     assert_eq!(peer.fetch_add(8, 7).unwrap(), 0);
     file.discard();
     assert_eq!(peer.fetch_add(8, 1).unwrap(), 0);

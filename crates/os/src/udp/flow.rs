@@ -2,7 +2,7 @@
 //! gives one peer port's datagrams to.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 
 use super::{BUFFER, UdpSocket, bind, connect, local_address, unbound};
@@ -59,11 +59,11 @@ impl UdpSocket {
     /// # Errors
     /// EADDRINUSE if another user, or a socket that does not share, owns the port; ENETUNREACH;
     /// EINVAL for addresses of different versions.
-    pub fn receiver(local: IpAddr, port: u16, peer: (IpAddr, u16), scope: u32) -> io::Result<Self> {
-        if local.is_ipv6() != peer.0.is_ipv6() {
+    pub fn receiver(local: IpAddr, port: u16, peer: SocketAddr, scope: u32) -> io::Result<Self> {
+        if local.is_ipv6() != peer.is_ipv6() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let peer = InetAddr::new(peer.0, peer.1, scope);
+        let peer = InetAddr::new(peer.ip(), peer.port(), scope);
         let socket = Self::bind(unbound(local.is_ipv6())?, any(local.is_ipv6()), port)?;
         connect(&socket.fd, peer)?;
         if local_address(&socket.fd)?.0 == local {

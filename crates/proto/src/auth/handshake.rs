@@ -207,8 +207,8 @@ pub struct Asking {
 impl Asking {
     /// Begins to ask for the nonce of `to`. `challenge` must be unpredictable, and new each time.
     #[must_use]
-    pub fn new(own: &End, to: (Qpn, Addresses), challenge: Nonce, now: Time) -> Self {
-        Self::within(PATIENCE, own, to, challenge, now)
+    pub fn new(own: &End, to: Qpn, addresses: Addresses, challenge: Nonce, now: Time) -> Self {
+        Self::within(PATIENCE, own, to, addresses, challenge, now)
     }
 
     /// As [`new`](Self::new), with less patience.
@@ -216,19 +216,20 @@ impl Asking {
     pub fn within(
         patience: Duration,
         own: &End,
-        to: (Qpn, Addresses),
+        to: Qpn,
+        addresses: Addresses,
         challenge: Nonce,
         now: Time,
     ) -> Self {
         Self {
             ask: Message {
                 kind: Kind::Ask,
-                to: to.0,
+                to,
                 from: own.qpn,
                 challenge,
                 nonce: own.nonce,
             },
-            addresses: to.1,
+            addresses,
             answer: None,
             rejected: false,
             wait: FIRST_WAIT,

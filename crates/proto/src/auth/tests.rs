@@ -371,8 +371,8 @@ impl Device {
         let (fresh, challenge) = (self.draw(), self.draw());
         let nonce = self.nonces.next(|| fresh);
         let own = End { nonce, ..self.end };
-        let to = (self.peer.qpn, self.to_peer());
-        self.asking = Some(Asking::new(&own, to, challenge, now));
+        let (to, addresses) = (self.peer.qpn, self.to_peer());
+        self.asking = Some(Asking::new(&own, to, addresses, challenge, now));
     }
 
     fn poll(&mut self, now: Time) -> Option<Vec<u8>> {

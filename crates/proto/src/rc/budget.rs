@@ -118,7 +118,8 @@ impl Budget {
     pub fn settle(
         &mut self,
         stake: &mut Stake,
-        (in_flight, wants): (u64, bool),
+        in_flight: u64,
+        wants: bool,
         now: Time,
     ) -> Option<Qpn> {
         if !wants {
@@ -216,13 +217,13 @@ mod tests {
     fn take(budget: &mut Budget, stake: &mut Stake, now: Time) -> u64 {
         let has = stake.seen;
         let more = budget.ask(stake, has, now);
-        assert_eq!(budget.settle(stake, (has + more, true), now), None);
+        assert_eq!(budget.settle(stake, has + more, true, now), None);
         more
     }
 
     /// All that it has in flight is acknowledged. Returns the queue pair that is called.
     fn acknowledge(budget: &mut Budget, stake: &mut Stake, now: Time) -> Option<Qpn> {
-        budget.settle(stake, (0, true), now)
+        budget.settle(stake, 0, true, now)
     }
 
     #[test]
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(take(&mut budget, &mut s[0], Time(0)), ALL.into());
         assert_eq!(take(&mut budget, &mut s[1], Time(0)), 0);
         assert!(s[1].ticket.is_some());
-        let called = budget.settle(&mut s[0], (u64::from(ALL) - A_TURN, true), Time(1));
+        let called = budget.settle(&mut s[0], u64::from(ALL) - A_TURN, true, Time(1));
         assert_eq!(called, Some(Qpn::new(1)));
         assert_eq!(take(&mut budget, &mut s[0], Time(1)), 0, "it has its part");
         assert_eq!(take(&mut budget, &mut s[1], Time(1)), A_TURN);
@@ -259,7 +260,7 @@ mod tests {
                 let next = qpn.get() as usize;
                 let more = budget.ask(&mut s[next], 0, Time(now));
                 assert_eq!(more, A_TURN);
-                called = budget.settle(&mut s[next], (more, true), Time(now));
+                called = budget.settle(&mut s[next], more, true, Time(now));
                 flying.push_back(next);
                 order.push(next);
             }
@@ -282,7 +283,7 @@ mod tests {
         );
         // It was called, but has nothing to send any more; nor has the one behind.
         assert_eq!(
-            budget.settle(&mut s[1], (0, false), Time(1)),
+            budget.settle(&mut s[1], 0, false, Time(1)),
             Some(Qpn::new(2))
         );
         assert_eq!(budget.leave(&mut s[2]), Some(Qpn::new(3)));
@@ -299,14 +300,11 @@ mod tests {
         assert_eq!(take(&mut budget, &mut s[1], Time(0)), 0);
         let all = u64::from(ALL);
         let late = Time(0) + SILENCE;
-        assert_eq!(budget.settle(&mut s[0], (all, true), Time(5)), None);
-        assert_eq!(
-            budget.settle(&mut s[0], (all, true), late),
-            Some(Qpn::new(1))
-        );
+        assert_eq!(budget.settle(&mut s[0], all, true, Time(5)), None);
+        assert_eq!(budget.settle(&mut s[0], all, true, late), Some(Qpn::new(1)));
         assert_eq!(take(&mut budget, &mut s[1], late), all);
         // It comes back to life while the other one has all.
-        assert_eq!(budget.settle(&mut s[0], (all / 2, true), late), None);
+        assert_eq!(budget.settle(&mut s[0], all / 2, true, late), None);
         assert!(budget.used > WHOLE);
         assert_eq!(take(&mut budget, &mut s[0], late), 0);
         assert_eq!(acknowledge(&mut budget, &mut s[1], late), None);
@@ -320,11 +318,8 @@ mod tests {
         take(&mut budget, &mut s[1], Time(0));
         let late = Time(0) + SILENCE;
         let all = u64::from(ALL);
-        assert_eq!(
-            budget.settle(&mut s[0], (all, true), late),
-            Some(Qpn::new(1))
-        );
-        assert_eq!(budget.settle(&mut s[0], (all - 1, true), late), None);
+        assert_eq!(budget.settle(&mut s[0], all, true, late), Some(Qpn::new(1)));
+        assert_eq!(budget.settle(&mut s[0], all - 1, true, late), None);
         assert_eq!(take(&mut budget, &mut s[1], late), 0, "no room after all");
         assert_eq!(acknowledge(&mut budget, &mut s[0], late), Some(Qpn::new(1)));
     }

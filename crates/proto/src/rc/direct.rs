@@ -342,8 +342,8 @@ impl Responder {
             .open_remote(reth.rkey, by, reth.va, len, need)
             .map_err(|_| Reject::access(psn))?;
         let imm = Some(WcImm::Imm(imm));
-        let result = (WcOpcode::RecvRdmaWithImm, reth.length, imm);
-        self.complete_recv(shared, cx, packet, result)?;
+        let opcode = WcOpcode::RecvRdmaWithImm;
+        self.complete_recv(shared, cx, packet, opcode, reth.length, imm)?;
         self.finish_message();
         self.took(packet.bth.ack_req);
         Ok(())

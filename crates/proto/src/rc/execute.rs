@@ -108,7 +108,7 @@ impl Responder {
         });
         if info.position.ends() {
             let imm = finish_send(shared, cx, packet, target)?;
-            self.complete_recv(shared, cx, packet, (WcOpcode::Recv, after, imm))?;
+            self.complete_recv(shared, cx, packet, WcOpcode::Recv, after, imm)?;
             self.finish_message();
         }
         self.took(packet.bth.ack_req);
@@ -138,12 +138,9 @@ impl Responder {
         self.message = Some(Message::Write(after));
         if info.position.ends() {
             if let Some(imm) = packet.ext.imm {
-                let result = (
-                    WcOpcode::RecvRdmaWithImm,
-                    after.length(),
-                    Some(WcImm::Imm(imm)),
-                );
-                self.complete_recv(shared, cx, packet, result)?;
+                let (len, imm) = (after.length(), Some(WcImm::Imm(imm)));
+                let opcode = WcOpcode::RecvRdmaWithImm;
+                self.complete_recv(shared, cx, packet, opcode, len, imm)?;
             }
             self.finish_message();
         }
@@ -172,7 +169,9 @@ impl Responder {
         let packets = packets_of(length, shared.attr.path_mtu);
         self.accept(
             shared,
-            (psn, packets, target),
+            psn,
+            packets,
+            target,
             Kind::Read { va, rkey, length },
         );
         Ok(())
@@ -205,7 +204,7 @@ impl Responder {
             .write(span, packet.payload)
             .map_err(|_| Reject::operational(psn))?;
         let operation = Operation::AtomicWrite;
-        self.accept(shared, (psn, 1, target), Kind::Done { operation, reth });
+        self.accept(shared, psn, 1, target, Kind::Done { operation, reth });
         Ok(())
     }
 
@@ -242,7 +241,7 @@ impl Responder {
         // before they see the answer.
         fence(Ordering::SeqCst);
         let operation = Operation::Flush;
-        self.accept(shared, (psn, 1, target), Kind::Done { operation, reth });
+        self.accept(shared, psn, 1, target, Kind::Done { operation, reth });
         Ok(())
     }
 
@@ -285,7 +284,7 @@ impl Responder {
             request,
             original,
         };
-        self.accept(shared, (psn, 1, target), kind);
+        self.accept(shared, psn, 1, target, kind);
         Ok(())
     }
 
@@ -300,12 +299,7 @@ impl Responder {
     }
 
     /// Takes on a READ or atomic, which is to be answered by `packets` responses.
-    fn accept(
-        &mut self,
-        shared: &QpShared,
-        (psn, packets, target): (Psn, u32, Target),
-        kind: Kind,
-    ) {
+    fn accept(&mut self, shared: &QpShared, psn: Psn, packets: u32, target: Target, kind: Kind) {
         self.msn = self.msn.next();
         self.expected = self.expected.plus(packets);
         let depth = shared.attr.max_dest_rd_atomic;
@@ -346,7 +340,9 @@ impl Responder {
         shared: &QpShared,
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
-        (opcode, byte_len, imm): (WcOpcode, u32, Option<WcImm>),
+        opcode: WcOpcode,
+        byte_len: u32,
+        imm: Option<WcImm>,
     ) -> Result<(), Reject> {
         let Some(recv) = self.held.take() else {
             return Ok(());

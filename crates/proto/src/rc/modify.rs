@@ -27,12 +27,7 @@ impl RcQp {
         mask: AttrMask,
     ) -> Result<(), ModifyError> {
         let from = self.state();
-        let to = check(
-            &self.shared,
-            (attr, mask),
-            &LIMITS,
-            self.requester.drained(),
-        )?;
+        let to = check(&self.shared, attr, mask, &LIMITS, self.requester.drained())?;
         assign(&mut self.shared.attr, attr, mask);
         if mask.contains(AttrMask::PATH_MIG_STATE) {
             set_migration(&mut self.shared.attr, cx, attr.path_mig_state);
@@ -73,7 +68,8 @@ impl RcQp {
 /// under way.
 pub(crate) fn check(
     shared: &QpShared,
-    (attr, mask): (&QpAttr, AttrMask),
+    attr: &QpAttr,
+    mask: AttrMask,
     limits: &Limits,
     drained: bool,
 ) -> Result<QpState, ModifyError> {

@@ -183,7 +183,7 @@ impl Responder {
         };
         self.fetch(cx, &rendezvous, &place)?;
         let imm = packet.ext.imm.map(WcImm::Imm);
-        self.complete_recv(shared, cx, packet, (opcode, len, imm))?;
+        self.complete_recv(shared, cx, packet, opcode, len, imm)?;
         self.finish_message();
         self.took(packet.bth.ack_req);
         Ok(())

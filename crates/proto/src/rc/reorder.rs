@@ -119,7 +119,9 @@ impl ReorderBuffer {
     pub(super) fn keep(
         &mut self,
         packet: &Packet<'_>,
-        (expected, mtu, reads): (Psn, u32, u8),
+        expected: Psn,
+        mtu: u32,
+        reads: u8,
         now: Time,
     ) -> Kept {
         let ahead = packet.bth.psn.distance(expected);
@@ -215,7 +217,8 @@ impl ReorderBuffer {
     /// Takes the packet that is expected now, if it is here, and calls `take` with it.
     pub(super) fn take<R>(
         &mut self,
-        (expected, mtu): (Psn, u32),
+        expected: Psn,
+        mtu: u32,
         take: impl FnOnce(&Packet<'_>) -> R,
     ) -> Option<R> {
         while let Some(first) = self.packets.front()
@@ -318,7 +321,7 @@ mod tests {
             payload: &payload,
         };
         let expected = Psn::new(0xff_fffe);
-        buffer.keep(&packet, (expected, 1024, 1), Time(0)) == Kept::News
+        buffer.keep(&packet, expected, 1024, 1, Time(0)) == Kept::News
     }
 
     #[test]
@@ -330,7 +333,7 @@ mod tests {
         let mut expected = Psn::new(0xff_ffff);
         let mut got = Vec::new();
         for _ in 0..5 {
-            got.extend(buffer.take((expected, 1024), |packet| packet.bth.psn.get()));
+            got.extend(buffer.take(expected, 1024, |packet| packet.bth.psn.get()));
             expected = expected.plus(1);
         }
         assert_eq!(got, [0xff_ffff, 1, 2, 3], "0 is still missing");
@@ -342,10 +345,7 @@ mod tests {
         let mut buffer = ReorderBuffer::default();
         keep(&mut buffer, 1, 10);
         keep(&mut buffer, 2, 10);
-        assert_eq!(
-            buffer.take((Psn::new(2), 1024), |p| p.bth.psn.get()),
-            Some(2)
-        );
+        assert_eq!(buffer.take(Psn::new(2), 1024, |p| p.bth.psn.get()), Some(2));
         assert!(buffer.is_empty());
     }
 
@@ -422,8 +422,8 @@ mod tests {
     #[test]
     fn only_kept_reads_make_the_window_longer() {
         let mut buffer = ReorderBuffer::default();
-        let limits = (Psn::new(0), 1024, 2);
-        let mut keep = |packet: Packet<'_>| buffer.keep(&packet, limits, Time(0));
+        let first = Psn::new(0);
+        let mut keep = |packet: Packet<'_>| buffer.keep(&packet, first, 1024, 2, Time(0));
         assert_eq!(keep(read(1025, 1)), Kept::Refused);
         assert_eq!(keep(read(1, MAX_SPAN + 1)), Kept::Refused);
         assert_eq!(keep(read(1, 2000)), Kept::News);
@@ -437,25 +437,34 @@ mod tests {
     #[test]
     fn packets_that_differ_are_both_dropped() {
         let mut buffer = ReorderBuffer::default();
-        let limits = (Psn::new(0), 1024, 2);
-        assert_eq!(buffer.keep(&read(1, 1), limits, Time(0)), Kept::News);
-        assert_eq!(buffer.keep(&read(1, 1), limits, Time(0)), Kept::Known);
-        assert_eq!(buffer.keep(&read(1, 2), limits, Time(0)), Kept::News);
+        let first = Psn::new(0);
+        assert_eq!(
+            buffer.keep(&read(1, 1), first, 1024, 2, Time(0)),
+            Kept::News
+        );
+        assert_eq!(
+            buffer.keep(&read(1, 1), first, 1024, 2, Time(0)),
+            Kept::Known
+        );
+        assert_eq!(
+            buffer.keep(&read(1, 2), first, 1024, 2, Time(0)),
+            Kept::News
+        );
         assert!(buffer.is_empty() && buffer.spans == 0);
-        buffer.keep(&read(1, 1), limits, Time(0));
+        buffer.keep(&read(1, 1), first, 1024, 2, Time(0));
         assert!(buffer.meet(&read(0, 1), 1024) && !buffer.is_empty());
         assert!(!buffer.meet(&read(1, 2), 1024) && buffer.is_empty());
-        buffer.keep(&read(1, 1), limits, Time(0));
+        buffer.keep(&read(1, 1), first, 1024, 2, Time(0));
         assert!(buffer.meet(&read(1, 1), 1024) && buffer.is_empty());
     }
 
     #[test]
     fn what_is_not_reached_is_dropped() {
         let mut buffer = ReorderBuffer::default();
-        let limits = (Psn::new(0), 1024, 1);
+        let first = Psn::new(0);
         let at = |part: u32| Time(0) + LIFETIME / 2 * part;
-        buffer.keep(&read(1, 100), limits, at(0));
-        buffer.keep(&read(500, 1), limits, at(1));
+        buffer.keep(&read(1, 100), first, 1024, 1, at(0));
+        buffer.keep(&read(500, 1), first, 1024, 1, at(1));
         buffer.expire(1024, at(1));
         assert_eq!(buffer.packets.len(), 2);
         buffer.expire(1024, at(2));
@@ -469,7 +478,7 @@ mod tests {
     fn what_is_reached_is_asked_for_once_more() {
         let mut buffer = ReorderBuffer::default();
         for psn in [5, 6, 9] {
-            buffer.keep(&read(psn, 1), (Psn::new(4), 1024, 1), Time(0));
+            buffer.keep(&read(psn, 1), Psn::new(4), 1024, 1, Time(0));
         }
         let gaps: Vec<_> = buffer.gaps(Psn::new(5), 1024).collect();
         assert_eq!(gaps, [(0, 1), (2, 2)]);

@@ -119,7 +119,9 @@ impl Replies {
         &mut self,
         shared: &QpShared,
         cx: &mut Cx<'_>,
-        (expected, msn, reorder): (Psn, Msn, &ReorderBuffer),
+        expected: Psn,
+        msn: Msn,
+        reorder: &ReorderBuffer,
         out: &mut Vec<u8>,
     ) -> Result<bool, Reject> {
         while let Some(response) = self.resources.next_response(shared.mtu()) {

@@ -147,8 +147,9 @@ impl Responder {
         cx: &mut Cx<'_>,
         out: &mut Vec<u8>,
     ) -> Result<bool, Reject> {
-        let now = (self.expected, self.msn, &self.reorder);
-        self.replies.transmit(shared, cx, now, out)
+        let (expected, msn) = (self.expected, self.msn);
+        self.replies
+            .transmit(shared, cx, expected, msn, &self.reorder, out)
     }
 
     /// A request packet.
@@ -197,8 +198,8 @@ impl Responder {
         if !shared.selective_repeat() || self.halted {
             return !self.gap_reported;
         }
-        let limits = (self.expected, shared.mtu(), shared.attr.max_dest_rd_atomic);
-        match self.reorder.keep(packet, limits, now) {
+        let (mtu, reads) = (shared.mtu(), shared.attr.max_dest_rd_atomic);
+        match self.reorder.keep(packet, self.expected, mtu, reads, now) {
             Kept::News => true,
             Kept::Known => packet.bth.ack_req || !self.gap_reported,
             Kept::Refused => false,
@@ -286,7 +287,7 @@ impl Responder {
         let mut reorder = core::mem::take(&mut self.reorder);
         while !self.halted
             && vouches
-            && let Some(taken) = reorder.take((self.expected, shared.mtu()), |packet| {
+            && let Some(taken) = reorder.take(self.expected, shared.mtu(), |packet| {
                 self.take(shared, cx, packet)
             })
         {

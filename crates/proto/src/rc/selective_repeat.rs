@@ -197,7 +197,7 @@ impl Requester {
         now: Time,
     ) {
         let expected = self.flight.psn(self.flight.oldest());
-        let kept = self.reorder.keep(packet, (expected, shared.mtu(), 0), now);
+        let kept = self.reorder.keep(packet, expected, shared.mtu(), 0, now);
         let asks = match kept {
             Kept::News => true,
             Kept::Known => self.selective_repeat.is_overtaken_by(sequence),

@@ -31,7 +31,7 @@ impl UcQp {
     ) -> Result<(), ModifyError> {
         let from = self.state();
         let drained = !self.sends.in_message();
-        let to = check(&self.shared, (attr, mask), &LIMITS, drained)?;
+        let to = check(&self.shared, attr, mask, &LIMITS, drained)?;
         assign(&mut self.shared.attr, attr, mask);
         if mask.contains(AttrMask::PATH_MIG_STATE) {
             set_migration(&mut self.shared.attr, cx, attr.path_mig_state);

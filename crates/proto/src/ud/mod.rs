@@ -90,7 +90,7 @@ impl UdQp {
     ) -> Result<(), ModifyError> {
         let from = self.state();
         // Packets leave as they are built, so between two of them the queue is drained.
-        let to = check(&self.shared, (attr, mask), &LIMITS, true)?;
+        let to = check(&self.shared, attr, mask, &LIMITS, true)?;
         assign(&mut self.shared.attr, attr, mask);
         match (from, to) {
             (_, QpState::Reset) => {

@@ -59,6 +59,7 @@ pub(crate) use incoming::{Accepted, Incoming, Received};
 pub(crate) use late_wake::LateWake;
 pub(crate) use lending::{LendAnswer, Lending};
 pub(crate) use local_frame::LocalFrame;
+use outgoing::LinkSlots;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use quota::foreign_room;
 pub(crate) use sharing::{Asked, Sharing};
@@ -235,7 +236,11 @@ impl LocalLinks {
             return Err(io::Error::from_raw_os_error(libc::EACCES));
         }
         let board = self.board.as_ref().map(|board| board.as_fd());
-        Outgoing::new(socket, (self.slot, slot), (self.room, self.identity), board)
+        let slots = LinkSlots {
+            own: self.slot,
+            peer: slot,
+        };
+        Outgoing::new(socket, slots, self.room, self.identity, board)
     }
 }
 

@@ -133,12 +133,20 @@ impl Stash {
     }
 }
 
+/// Slots of the processes at both ends of a link.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkSlots {
+    pub(super) own: u16,
+    pub(super) peer: u16,
+}
+
 impl Outgoing {
     /// Greets the peer on a fresh connection.
     pub(super) fn new(
         socket: SeqSocket,
-        (own, peer): (u16, u16),
-        (room, identity): (Room, Identity),
+        slots: LinkSlots,
+        room: Room,
+        identity: Identity,
         board: Option<BorrowedFd<'_>>,
     ) -> io::Result<Self> {
         let there = socket.peer()?;
@@ -149,10 +157,10 @@ impl Outgoing {
             false => Err("the other process is another user's"),
         };
         let board = board.filter(|_| takes_descriptors && relation == Relation::Own);
-        let way = Way::open(socket, own, Room { ring, ..room }, board)?;
+        let way = Way::open(socket, slots.own, Room { ring, ..room }, board)?;
         Ok(Self {
             way,
-            peer,
+            peer: slots.peer,
             pid: there.pid,
             relation,
             stashed: AtomicBool::new(false),

@@ -194,7 +194,7 @@ impl WireLink {
             return None;
         }
         let (local, peer) = (flow.local.ip(), flow.peer.ip());
-        let socket = UdpSocket::receiver(local, port, (peer, flow.port), ifindex)
+        let socket = UdpSocket::receiver(local, port, (peer, flow.port).into(), ifindex)
             .inspect_err(|error| {
                 tracing::debug!(target: "ferroce::wire", %local, %peer, port = flow.port, %error, "no socket for a flow");
             })

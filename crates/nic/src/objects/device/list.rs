@@ -105,7 +105,7 @@ impl Known {
     /// Makes a device of an interface for each protocol.
     fn add_each(&mut self, interface: &Interface, shape: Option<&Shape>, shapes: &Shapes) {
         for (protocol, is_second) in shapes.protocols.each() {
-            self.add(interface, shape, (protocol, is_second));
+            self.add(interface, shape, protocol, is_second);
         }
     }
 
@@ -113,7 +113,8 @@ impl Known {
         &mut self,
         interface: &Interface,
         shape: Option<&Shape>,
-        (protocol, is_second): (Protocol, bool),
+        protocol: Protocol,
+        is_second: bool,
     ) {
         let ordinal = shape.map_or(0, |shape| shape.ordinal);
         let second = if is_second { SECOND } else { "" };

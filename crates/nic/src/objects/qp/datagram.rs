@@ -13,7 +13,7 @@ use ferroce_proto::verbs::Datagram;
 
 use super::Qp;
 use super::locked::Locked;
-use super::output::BATCH_BYTES;
+use super::output::{BATCH_BYTES, BatchLimits};
 use super::seal::Admission;
 use crate::base::numbers::slot_of;
 use crate::link::Batch;
@@ -84,8 +84,11 @@ impl Qp {
             let known = next.is_some_and(|to| locked.seal.knows((addressing.dst, to.qpn)));
             locked.same_destination() && (known || !must_know)
         };
-        let one_place = (BATCH_BYTES, room, belongs);
-        let cost = self.fill(locked, &mut batch, one_place, now);
+        let limits = BatchLimits {
+            bytes: BATCH_BYTES,
+            room,
+        };
+        let cost = self.fill(locked, &mut batch, limits, belongs, now);
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
             egress.put_back(batch);
@@ -109,8 +112,11 @@ impl Qp {
     /// Completes a run of datagrams to one place that nobody will get.
     fn drop_datagrams(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let mut batch = Batch::default();
-        let one_place = (BATCH_BYTES, u64::MAX, Locked::same_destination);
-        self.fill(locked, &mut batch, one_place, now);
+        let limits = BatchLimits {
+            bytes: BATCH_BYTES,
+            room: u64::MAX,
+        };
+        self.fill(locked, &mut batch, limits, Locked::same_destination, now);
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), packets = batch.ends.len(), "datagrams to nowhere");
         Some((batch.ends.len(), batch.bytes.len()))
     }

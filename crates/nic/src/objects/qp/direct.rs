@@ -14,7 +14,7 @@ use crate::base::carrier::Carrier;
 use crate::base::counters::Way;
 use crate::base::refusal::Refusal;
 use crate::link::path::{Path, PathReport};
-use crate::services::direct::Moved;
+use crate::services::direct::{Moved, Request};
 
 /// Bytes of an atomic.
 const ATOMIC: usize = 8;
@@ -37,11 +37,15 @@ impl Qp {
                 return None;
             };
             let rights = cx.rights;
-            let what = (self.qpn, &addressing, direct);
+            let request = Request {
+                from: self.qpn,
+                path: &addressing,
+                direct,
+            };
             let counters = self.pd.context().device().counters();
             if direct.op.is_atomic() {
                 let opens = || rc.direct_pieces(rights, direct.len).is_ok();
-                let found = boards.carry_out_atomic(what, now, opens);
+                let found = boards.carry_out_atomic(&request, now, opens);
                 match found {
                     Ok(original) => {
                         self.tally.count_direct(Way::Atomic, ATOMIC, true);
@@ -59,7 +63,7 @@ impl Qp {
                 DirectOp::Write => Way::Out,
                 _ => Way::In,
             };
-            let moved = boards.carry_out(what, now, |len| rc.direct_pieces(rights, len).ok());
+            let moved = boards.carry_out(&request, now, |len| rc.direct_pieces(rights, len).ok());
             match moved {
                 Ok(Moved { len, is_mapped }) => {
                     self.tally.count_direct(way, len as usize, is_mapped);
@@ -130,8 +134,8 @@ impl Qp {
         let granted = grant
             .as_ref()
             .zip(path.map(|Path { addressing, .. }| addressing));
-        let who = (self.qpn, self.pd.id().0);
-        locked.granted = Some(self.services().boards.grant(who, locked.granted, granted));
+        let (boards, pd) = (&self.services().boards, self.pd.id().0);
+        locked.granted = Some(boards.grant(self.qpn, pd, locked.granted, granted));
     }
 
     /// Makes sure that no peer is in the middle of using what it granted before.

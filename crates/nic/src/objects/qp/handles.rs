@@ -127,7 +127,8 @@ impl Qp {
     /// not answer.
     pub fn open(
         xrcd: &Arc<Xrcd>,
-        (qpn, qp_type): (Qpn, QpType),
+        qpn: Qpn,
+        qp_type: QpType,
         make: impl FnOnce(&Arc<Self>) -> usize,
     ) -> Result<(), Error> {
         let elsewhere = slot_of(qpn) != xrcd.context().services().numbers.slot();

@@ -79,7 +79,7 @@ impl Qp {
             self.follow_peer(locked, came, packet, now);
         }
         let taken = self.with_cx(locked, now, |locked, cx| {
-            self.take(locked, cx, (came, packet))
+            self.take(locked, cx, came, packet)
         });
         self.keep_timer(locked);
         taken?;
@@ -131,7 +131,7 @@ impl Qp {
                         continue;
                     }
                     let taken =
-                        addressing.read(packet, |packet| self.take(locked, cx, (came, packet?)));
+                        addressing.read(packet, |packet| self.take(locked, cx, came, packet?));
                     match taken {
                         Ok(()) => (count, bytes) = (count + 1, bytes + packet.len()),
                         Err(why) => dropped.push(why),
@@ -150,7 +150,8 @@ impl Qp {
         &self,
         locked: &mut Locked,
         cx: &mut Cx<'_>,
-        (came, packet): (Came<'_>, &Packet<'_>),
+        came: Came<'_>,
+        packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
         let admitted = self.admit(locked, came, packet)?;
         let addressing = came.addressing;
@@ -167,7 +168,7 @@ impl Qp {
             traffic_class: addressing.traffic_class,
             flow_label: addressing.flow_label,
         };
-        if locked.transport.on_packet(cx, (packet, admitted), &route) {
+        if locked.transport.on_packet(cx, packet, admitted, &route) {
             Ok(())
         } else {
             Err(DropReason::State)
@@ -353,7 +354,7 @@ fn take_batch<'r, 'a>(
         packets.len() > 1 && !tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE);
     let path = locked.path.as_ref().filter(|_| may);
     let count = match path.map(|path| path.admit(came)) {
-        Some(Ok(admitted)) => locked.transport.on_receive_batch(cx, (packets, admitted)),
+        Some(Ok(admitted)) => locked.transport.on_receive_batch(cx, packets, admitted),
         _ => 0,
     };
     packets.split_at(count)

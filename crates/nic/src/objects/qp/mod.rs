@@ -171,7 +171,7 @@ impl Qp {
             let tally = device.counters().open_tally(config.qpn);
             Arc::new_cyclic(|me| Self {
                 tally,
-                ..Self::bare(me, pd, permit, config, (queues, transport))
+                ..Self::bare(me, pd, permit, config, queues, transport)
             })
         })?;
         qp.pd.attach();
@@ -190,7 +190,7 @@ impl Qp {
         let queues = Queues::of_target(Arc::clone(xrcd));
         Ok(Arc::new_cyclic(|me| Self {
             opened: Some(opened),
-            ..Self::bare(me, pd, permit, config, (queues, transport))
+            ..Self::bare(me, pd, permit, config, queues, transport)
         }))
     }
 
@@ -199,7 +199,8 @@ impl Qp {
         pd: &Arc<Pd>,
         permit: Permit,
         config: RcConfig,
-        (queues, transport): (Queues, Transport),
+        queues: Queues,
+        transport: Transport,
     ) -> Self {
         Self {
             me: Weak::clone(me),

@@ -40,7 +40,7 @@ impl Qp {
             let found = [&chosen, &alternate].into_iter().flatten();
             self.await_stations(found.map(|(path, _)| path.addressing.dst))?;
         }
-        let agreed = self.authenticate(attr, mask, (&chosen, &alternate), stations)?;
+        let agreed = self.authenticate(attr, mask, &chosen, &alternate, stations)?;
         let to = mask.contains(AttrMask::STATE).then_some(attr.qp_state);
         if matches!(to, Some(QpState::Reset | QpState::Err)) {
             // From there on the peer does not get what it is still owed for messages that the

@@ -28,6 +28,15 @@ const WIRE_BATCH_BYTES: usize = 64 << 10;
 /// Packets of one batch.
 const BATCH_PACKETS: usize = 128;
 
+/// How much one batch takes: its last packet may go beyond.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BatchLimits {
+    /// Bytes of packets.
+    pub(super) bytes: usize,
+    /// Room at the receiver, as its kernel counts.
+    pub(super) room: u64,
+}
+
 impl Qp {
     /// Transmits until there is nothing more to say, the window or the link is full, or the turn is
     /// over.
@@ -123,13 +132,19 @@ impl Qp {
             return None;
         };
         batch.addressing = path.addressing;
-        let max = match egress.slot() {
+        let bytes = match egress.slot() {
             Some(_) => BATCH_BYTES,
             None => WIRE_BATCH_BYTES,
         };
         let before = locked.transport.next_request();
         let is_send = matches!(&locked.transport, Transport::Rc(rc) if rc.next_queued().is_some());
-        let cost = self.fill(locked, &mut batch, (max, room, |_| true), now);
+        let cost = self.fill(
+            locked,
+            &mut batch,
+            BatchLimits { bytes, room },
+            |_| true,
+            now,
+        );
         let size = (batch.ends.len(), batch.bytes.len());
         if size.0 == 0 {
             egress.put_back(batch);
@@ -196,25 +211,29 @@ impl Qp {
     /// Pulls packets that nobody will get.
     fn send_nowhere(&self, locked: &mut Locked, now: Time) -> Option<(usize, usize)> {
         let mut batch = Batch::default();
-        let all = (TURN_BYTES, u64::MAX, |_: &Locked| true);
-        self.fill(locked, &mut batch, all, now);
+        let all = BatchLimits {
+            bytes: TURN_BYTES,
+            room: u64::MAX,
+        };
+        self.fill(locked, &mut batch, all, |_| true, now);
         (!batch.ends.is_empty()).then_some((batch.ends.len(), batch.bytes.len()))
     }
 
-    /// Pulls packets up to so many bytes, or so much room at the receiver, while they belong to the
-    /// batch. Returns what of the room they take.
+    /// Pulls packets up to the limits, while they belong to the batch. Returns what of the room they
+    /// take.
     pub(super) fn fill(
         &self,
         locked: &mut Locked,
         batch: &mut Batch,
-        (max, room, belongs): (usize, u64, impl Fn(&Locked) -> bool),
+        limits: BatchLimits,
+        belongs: impl Fn(&Locked) -> bool,
         now: Time,
     ) -> u64 {
         let mut cost = 0;
         self.with_sending_cx(locked, now, |locked, cx| {
             while batch.ends.len() < BATCH_PACKETS
-                && batch.bytes.len() < max
-                && cost < room
+                && batch.bytes.len() < limits.bytes
+                && cost < limits.room
                 && belongs(locked)
                 && locked.transport.poll_transmit(cx, &mut batch.bytes)
             {

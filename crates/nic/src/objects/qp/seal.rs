@@ -73,7 +73,8 @@ impl Seal {
     fn open<'a>(
         &mut self,
         transport: &Transport,
-        (secret, own): (&Secret, Qpn),
+        secret: &Secret,
+        own: Qpn,
         run: &InboundRun<'a>,
     ) -> SmallVec<[&'a [u8]; 16]> {
         let addresses = addresses(&run.addressing);
@@ -177,13 +178,14 @@ impl Qp {
         &self,
         attr: &QpAttr,
         mask: AttrMask,
-        paths: (&Found, &Found),
+        chosen: &Found,
+        alternate: &Found,
         stations: Stations,
     ) -> Result<Option<Agreed>, Error> {
         if self.services().auth().is_none() {
             return Ok(None);
         }
-        let (chosen, alternate) = (Way::of(paths.0), Way::of(paths.1));
+        let (chosen, alternate) = (Way::of(chosen), Way::of(alternate));
         let begins = mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Rtr;
         let has_keys = if begins {
             matches!(chosen, Way::Wire(_))
@@ -244,8 +246,7 @@ impl Qp {
     ) -> (SmallVec<[&'a [u8]; 16]>, Vec<DropReason>) {
         let secret = self.services().auth().map(Auth::secret);
         let opened = secret.map_or_else(SmallVec::new, |secret| {
-            let of = (secret, self.qpn);
-            locked.seal.open(&locked.transport, of, run)
+            locked.seal.open(&locked.transport, secret, self.qpn, run)
         });
         let refused = run.packets.len() - opened.len();
         (opened, vec![DropReason::Unauthenticated; refused])
@@ -302,8 +303,8 @@ impl Qp {
                 qpn: self.qpn,
                 nonce: locked.seal.nonces.next(draw),
             };
-            let whom = (to, addresses(path));
-            let asking = Asking::within(PATIENCE, &own, whom, draw(), now);
+            let addresses = addresses(path);
+            let asking = Asking::within(PATIENCE, &own, to, addresses, draw(), now);
             locked.seal.asking = Some((Box::new(asking), waits));
         }
         let asking = locked.seal.asking.as_mut();

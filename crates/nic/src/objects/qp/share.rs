@@ -67,8 +67,8 @@ impl Qp {
         if in_flight == 0 && share.stake.is_idle() {
             return;
         }
-        let state = (in_flight, rc.wants_request());
-        let called = lock(&share.account).settle(&mut share.stake, state, now);
+        let wants = rc.wants_request();
+        let called = lock(&share.account).settle(&mut share.stake, in_flight, wants, now);
         self.call(called);
     }
 

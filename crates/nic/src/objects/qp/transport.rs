@@ -160,7 +160,8 @@ impl Transport {
     pub(super) fn on_packet(
         &mut self,
         cx: &mut Cx<'_>,
-        (packet, _): (&Packet<'_>, Admitted),
+        packet: &Packet<'_>,
+        _: Admitted,
         route: &Route,
     ) -> bool {
         match self {
@@ -176,7 +177,8 @@ impl Transport {
     pub(super) fn on_receive_batch(
         &mut self,
         cx: &mut Cx<'_>,
-        (packets, _): (&[&[u8]], Admitted),
+        packets: &[&[u8]],
+        _: Admitted,
     ) -> usize {
         match self {
             Self::Rc(rc) => rc.on_receive_batch(cx, packets),
@@ -188,7 +190,8 @@ impl Transport {
     pub(super) fn on_brief(
         &mut self,
         cx: &mut Cx<'_>,
-        (brief, _): (&Brief<'_>, Admitted),
+        brief: &Brief<'_>,
+        _: Admitted,
     ) -> Option<bool> {
         match self {
             Self::Rc(rc) => rc.on_brief(cx, brief),

@@ -283,7 +283,7 @@ impl Services {
     }
 
     /// The owner of a queue has answered.
-    pub(super) fn on_answer(&self, slot: u16, (qpn, srq): (Qpn, Srqn), answer: LendAnswer) {
+    pub(super) fn on_answer(&self, slot: u16, qpn: Qpn, srq: Srqn, answer: LendAnswer) {
         let Some((target, owner)) = self.waiting_borrower(slot, qpn, srq) else {
             if let (LendAnswer::Lent { loan, .. }, Some(owner)) =
                 (answer, self.egress_to_own_user(slot))

@@ -106,7 +106,7 @@ impl Services {
     pub(crate) fn on_lending(&self, slot: u16, word: &Lending<'_>) {
         match *word {
             Lending::Ask { qpn, srq, place } => self.on_ask(slot, Borrower { qpn, srq }, place),
-            Lending::LendAnswer { qpn, srq, answer } => self.on_answer(slot, (qpn, srq), answer),
+            Lending::LendAnswer { qpn, srq, answer } => self.on_answer(slot, qpn, srq, answer),
             Lending::Back { loan } => self.take_back(slot, loan),
             Lending::Part { loan, bytes } => self.on_part(slot, loan, bytes),
             Lending::Done {

@@ -42,7 +42,7 @@ impl Mapped {
                 (n < MAX_MAPPINGS).then_some(n + 1)
             })
             .map_err(|_| too_many())?;
-        match PeerPages::open(&file, (part.offset, len), writable) {
+        match PeerPages::open(&file, part.offset, len, writable) {
             Ok(pages) => Ok(Self { part, pages }),
             Err(e) => {
                 MAPPINGS.fetch_sub(1, Ordering::Relaxed);
@@ -79,7 +79,8 @@ impl Mappings {
     /// `None`: nobody has tried.
     pub(super) fn find(
         &self,
-        (index, number): (usize, u64),
+        index: usize,
+        number: u64,
         writable: bool,
     ) -> Option<Option<Arc<Mapped>>> {
         let entries = read(&self.entries);
@@ -99,7 +100,8 @@ impl Mappings {
     /// then.
     pub(super) fn map(
         &self,
-        (index, number): (usize, u64),
+        index: usize,
+        number: u64,
         task: Task,
         part: SharedPart,
         writable: bool,

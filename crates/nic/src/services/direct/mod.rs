@@ -59,6 +59,7 @@ pub(crate) use self::board::Board;
 #[cfg(feature = "fuzzing")]
 pub use self::hostile::fuzz as fuzz_board;
 pub(crate) use self::part::SharedPart;
+pub(crate) use self::peer::Request;
 pub(crate) use self::shares::Share;
 pub(crate) use self::withdraw::Withdrawn;
 pub(crate) use self::work::Moved;
@@ -244,7 +245,8 @@ impl Boards {
     /// function returned it.
     pub(crate) fn grant(
         &self,
-        (qpn, pd): (Qpn, u32),
+        qpn: Qpn,
+        pd: u32,
         before: Option<u64>,
         grant: Option<(&Grant, &Addressing)>,
     ) -> u64 {

@@ -57,11 +57,11 @@ struct Refused {
 
 /// A WRITE, READ or atomic on a peer's memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request<'a> {
+pub(crate) struct Request<'a> {
     /// The queue pair that asks.
-    pub(super) from: Qpn,
-    pub(super) path: &'a Addressing,
-    pub(super) direct: Direct,
+    pub(crate) from: Qpn,
+    pub(crate) path: &'a Addressing,
+    pub(crate) direct: Direct,
 }
 
 impl Request<'_> {
@@ -273,11 +273,13 @@ impl Peer {
         let index = at.share?;
         let load = |word| self.words.load(word, Ordering::Acquire);
         let first = layout::share(index);
-        let name = (index, load(first));
-        let mapped = self.mappings.find(name, at.writable).unwrap_or_else(|| {
+        let number = load(first);
+        let found = self.mappings.find(index, number, at.writable);
+        let mapped = found.unwrap_or_else(|| {
             let part = SharedPart::unpack(std::array::from_fn(|i| load(first + 1 + i)));
             let task = self.process.task();
-            self.mappings.map(name, task, part, at.writable, count)
+            self.mappings
+                .map(index, number, task, part, at.writable, count)
         })?;
         let offset = mapped.part.offset_of(at.addr, at.len)?;
         Some((mapped, offset))

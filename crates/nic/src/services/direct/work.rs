@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferroce_os::memory::{MemoryFile, PeerPages};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mr::{Piece, Pieces};
-use ferroce_proto::rc::{Direct, DirectOp, Rendezvous};
+use ferroce_proto::rc::{DirectOp, Rendezvous};
 use ferroce_proto::time::Time;
 
 use super::Boards;
@@ -15,7 +15,6 @@ use super::layout::Named;
 use super::mapped::Mapped;
 use super::peer::{BoardName, Peer, Request};
 use super::place::PeerBytes;
-use crate::base::addressing::Addressing;
 use crate::base::numbers::slot_of;
 use crate::base::refusal::Refusal;
 
@@ -48,22 +47,21 @@ impl Boards {
     /// then.
     pub(crate) fn carry_out<'a>(
         &self,
-        (from, path, direct): (Qpn, &Addressing, Direct),
+        request: &Request<'_>,
         now: Time,
         pieces: impl FnOnce(u32) -> Option<Pieces<'a>>,
     ) -> Result<Moved, Refusal> {
-        let (own, peer) = self.usable(direct.dest, now)?;
-        let len = direct.len.min(MAX_COPY);
-        let request = Request { from, path, direct };
+        let (own, peer) = self.usable(request.direct.dest, now)?;
+        let len = request.direct.len.min(MAX_COPY);
         let pieces = pieces(len).ok_or(Refusal::OwnMemory)?;
         let me = self.name_of(own);
-        let (in_use, place) = own.enter(request.named(), || peer.find(me, &request))?;
+        let (in_use, place) = own.enter(request.named(), || peer.find(me, request))?;
         // The whole message is granted, or nothing of it is done.
         let place = place.beginning(len);
-        let is_write = direct.op == DirectOp::Write;
-        let copied = copy(own, (&peer, direct.dest), is_write, &place, &pieces);
+        let is_write = request.direct.op == DirectOp::Write;
+        let copied = copy(own, &peer, request.direct.dest, is_write, &place, &pieces);
         drop(in_use);
-        let is_mapped = copied.map_err(|e| on_failure(&peer, from, e))?;
+        let is_mapped = copied.map_err(|e| on_failure(&peer, request.from, e))?;
         Ok(Moved { len, is_mapped })
     }
 
@@ -74,32 +72,32 @@ impl Boards {
     /// Why it cannot be done in this way: it has not been done.
     pub(crate) fn carry_out_atomic(
         &self,
-        (from, path, direct): (Qpn, &Addressing, Direct),
+        request: &Request<'_>,
         now: Time,
         opens: impl FnOnce() -> bool,
     ) -> Result<u64, Refusal> {
-        let (own, peer) = self.usable(direct.dest, now)?;
+        let (own, peer) = self.usable(request.direct.dest, now)?;
         if !peer.shares() {
             return Err(Refusal::NotShared);
         }
         if !opens() {
             return Err(Refusal::OwnMemory);
         }
-        let request = Request { from, path, direct };
         let me = self.name_of(own);
-        let (in_use, place) = own.enter(request.named(), || peer.find(me, &request))?;
+        let (in_use, place) = own.enter(request.named(), || peer.find(me, request))?;
         // The target's responder looks at both addresses.
-        if !direct.remote.addr.is_multiple_of(8) || !place.addr.is_multiple_of(8) {
+        if !request.direct.remote.addr.is_multiple_of(8) || !place.addr.is_multiple_of(8) {
             return Err(Refusal::NotGranted);
         }
-        let (mapped, at) = mapping(own, (&peer, direct.dest), &place).ok_or(Refusal::NotShared)?;
-        let found = match direct.op {
+        let (mapped, at) =
+            mapping(own, &peer, request.direct.dest, &place).ok_or(Refusal::NotShared)?;
+        let found = match request.direct.op {
             DirectOp::CompareSwap { compare, swap } => mapped.pages.compare_swap(at, compare, swap),
             DirectOp::FetchAdd { add } => mapped.pages.fetch_add(at, add),
             DirectOp::Write | DirectOp::Read => Err(io::ErrorKind::Unsupported.into()),
         };
         drop(in_use);
-        found.map_err(|e| on_failure(&peer, from, Failure::Mapped(e)))
+        found.map_err(|e| on_failure(&peer, request.from, Failure::Mapped(e)))
     }
 
     /// Fetches what a peer offers, into memory of this process.
@@ -119,7 +117,7 @@ impl Boards {
         };
         let me = self.name_of(own);
         let (in_use, place) = own.enter(named, || peer.find_rendezvous(me, rendezvous))?;
-        let copied = copy(own, (&peer, rendezvous.from), false, &place, to);
+        let copied = copy(own, &peer, rendezvous.from, false, &place, to);
         // The offer may have ended without a wait for this fetch: then the bytes may be others.
         let valid = peer.still_has_rendezvous(rendezvous);
         drop(in_use);
@@ -145,21 +143,22 @@ impl Boards {
 
 /// The mapping of a place in the memory of a peer, which a queue pair is `of`, if it can be mapped,
 /// and where in it.
-fn mapping(own: &Board, (peer, of): (&Peer, Qpn), place: &PeerBytes) -> Option<(Arc<Mapped>, u64)> {
+fn mapping(own: &Board, peer: &Peer, of: Qpn, place: &PeerBytes) -> Option<(Arc<Mapped>, u64)> {
     peer.mapped(place, |count| own.set_mapped(slot_of(of), count))
 }
 
 /// Copies, through a mapping if there is one. Returns whether it was.
 fn copy(
     own: &Board,
-    peer: (&Peer, Qpn),
+    peer: &Peer,
+    of: Qpn,
     is_write: bool,
     place: &PeerBytes,
     pieces: &[Piece<'_>],
 ) -> Result<bool, Failure> {
     let len = usize::try_from(place.len).expect("invariant: copies have 32 bits");
     if PeerPages::takes(pieces)
-        && let Some((mapped, at)) = mapping(own, peer, place)
+        && let Some((mapped, at)) = mapping(own, peer, of, place)
     {
         let copied = if is_write {
             mapped.pages.write(at, pieces, len)
@@ -168,7 +167,6 @@ fn copy(
         };
         return copied.map(|()| true).map_err(Failure::Mapped);
     }
-    let (peer, _) = peer;
     if peer.refused().is_some() {
         return Err(Failure::Refused);
     }

@@ -209,7 +209,7 @@ impl<P> Outgoing<P> {
 
     /// Appends an FPDU whose payload of `len` bytes stays where it is: for a framing that does not
     /// [copy](Framing::copies).
-    pub fn push_payload(&mut self, header: &[u8], (payload, len): (P, u32), done: Option<u64>) {
+    pub fn push_payload(&mut self, header: &[u8], payload: P, len: u32, done: Option<u64>) {
         let ulpdu = header.len() + len as usize;
         let begin = self.buffer.len();
         self.buffer.extend_from_slice(&length_field(ulpdu));

@@ -27,6 +27,15 @@ pub(super) struct Refusal {
     pub(super) segment: Option<(u16, Context)>,
 }
 
+/// How the work fails that was in hand when the stream ended. All other work is flushed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Faults {
+    /// Serial number of a send work request, and its failure.
+    send: Option<(u64, Fault)>,
+    /// Failure of the receive in hand.
+    recv: Option<Fault>,
+}
+
 /// Why the stream cannot go on.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -106,7 +115,7 @@ impl IwQp {
     /// this end; if they are the program's again, the connection is reset.
     pub fn abort(&mut self, cx: &mut Cx<'_>) {
         if self.ended.is_none() {
-            self.end(cx, Ended::Aborted, (None, None), None);
+            self.end(cx, Ended::Aborted, Faults::default(), None);
         }
     }
 
@@ -121,7 +130,7 @@ impl IwQp {
             } else {
                 Ended::PeerClosed
             };
-            self.end(cx, ended, (None, None), None);
+            self.end(cx, ended, Faults::default(), None);
         } else if self.teardown == Teardown::Drain {
             self.teardown = Teardown::Close;
         }
@@ -135,7 +144,7 @@ impl IwQp {
     /// TCP has taken everything.
     pub(super) fn on_drained(&mut self, cx: &mut Cx<'_>) {
         if self.is_closing && self.ended.is_none() {
-            self.end(cx, Ended::Disconnected, (None, None), None);
+            self.end(cx, Ended::Disconnected, Faults::default(), None);
         }
     }
 
@@ -154,12 +163,15 @@ impl IwQp {
         let local = || Terminate::new(Violation::LocalCatastrophic.reason());
         match stop {
             Stop::Send(SendFault::Of(serial, fault)) => {
-                let faults = (Some((serial, fault)), None);
+                let faults = Faults {
+                    send: Some((serial, fault)),
+                    recv: None,
+                };
                 self.end(cx, Ended::LocalFault, faults, Some(local()));
             }
             Stop::Send(SendFault::CqOverflow) | Stop::Overflow => {
                 cx.sink.event(QpEvent::Fatal);
-                self.end(cx, Ended::LocalFault, (None, None), Some(local()));
+                self.end(cx, Ended::LocalFault, Faults::default(), Some(local()));
             }
             Stop::Refused(refusal) => {
                 if let Some(event) = refusal.event {
@@ -171,21 +183,19 @@ impl IwQp {
                     rdmap: refusal.rdmap,
                 };
                 let ended = Ended::Violation(refusal.violation);
-                self.end(cx, ended, (None, refusal.recv), Some(terminate));
+                let faults = Faults {
+                    send: None,
+                    recv: refusal.recv,
+                };
+                self.end(cx, ended, faults, Some(terminate));
             }
             Stop::Terminated(reason) => {
-                self.end(cx, Ended::Terminated(reason), (None, None), None);
+                self.end(cx, Ended::Terminated(reason), Faults::default(), None);
             }
         }
     }
 
-    fn end(
-        &mut self,
-        cx: &mut Cx<'_>,
-        ended: Ended,
-        (send, recv): (Option<(u64, Fault)>, Option<Fault>),
-        terminate: Option<Terminate>,
-    ) {
+    fn end(&mut self, cx: &mut Cx<'_>, ended: Ended, faults: Faults, terminate: Option<Terminate>) {
         let first_time = self.shared.attr.qp_state != QpState::Err;
         self.shared.attr.qp_state = QpState::Err;
         self.ended = Some(ended);
@@ -195,8 +205,8 @@ impl IwQp {
             (_, Some(terminate)) => self.pack_terminate(&terminate),
             (_, None) => Teardown::Close,
         };
-        self.sends.flush(&self.shared, cx, send);
-        self.receives.flush(&self.shared, cx, recv);
+        self.sends.flush(&self.shared, cx, faults.send);
+        self.receives.flush(&self.shared, cx, faults.recv);
         self.serves.clear();
         if self.shared.config.shared_recv && first_time {
             cx.sink.event(QpEvent::LastWqeReached);

@@ -123,8 +123,8 @@ pub(super) fn pack_response(
             .push(&mut stream.framing, &header, fill, None)
             .map_err(|_| Stop::UNMAPPED)?;
     } else {
-        let payload = (Source::Read { stag, to }, cut.len);
-        stream.outgoing.push_payload(&header, payload, None);
+        let source = Source::Read { stag, to };
+        stream.outgoing.push_payload(&header, source, cut.len, None);
     }
     turn.offset += cut.len;
     Ok(cut.last)
@@ -136,7 +136,8 @@ pub(super) fn pack_data(
     turn: &mut Turn,
     cx: &Cx<'_>,
     pd: PdId,
-    (serial, wqe): (u64, &Wqe),
+    serial: u64,
+    wqe: &Wqe,
 ) -> Result<bool, SendFault> {
     let (header, cut) = data_header(stream, turn, wqe);
     let is_whole = cut.last && !matches!(wqe.wr.op, SendOp::WriteImm(..));
@@ -147,8 +148,8 @@ pub(super) fn pack_data(
         Payload::Sges(sges) if !stream.framing.copies() && cut.len > 0 => {
             open_list(cx.rights, pd, sges, range, |_| {}).map_err(lost)?;
             let offset = cut.offset;
-            let source = (Source::Work { serial, offset }, cut.len);
-            stream.outgoing.push_payload(&header, source, done);
+            let source = Source::Work { serial, offset };
+            stream.outgoing.push_payload(&header, source, cut.len, done);
         }
         _ => {
             let fill = |out: &mut Vec<u8>| scatter::gather(cx, pd, payload, range, out);

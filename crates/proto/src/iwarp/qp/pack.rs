@@ -141,7 +141,7 @@ impl IwQp {
             }
             _ => {
                 let pd = self.shared.config.pd;
-                (pack_data(stream, turn, cx, pd, (serial, wqe))?, None)
+                (pack_data(stream, turn, cx, pd, serial, wqe)?, None)
             }
         };
         if let Some(answer) = asked {

@@ -130,7 +130,7 @@ impl Responder {
         let Some(bytes) = bytes.filter(|_| count >= FEWEST) else {
             return 0;
         };
-        let Some(span) = self.open_next(shared, cx, (&message, bytes)) else {
+        let Some(span) = self.open_next(shared, cx, &message, bytes) else {
             return 0;
         };
         let taken = write(cx, span, &packets[..count]);
@@ -146,7 +146,8 @@ impl Responder {
         &self,
         shared: &QpShared,
         cx: &Cx<'r>,
-        (message, bytes): (&Message, u32),
+        message: &Message,
+        bytes: u32,
     ) -> Option<Span<'r>> {
         let received = match message {
             Message::Write(write) => return write.open_next(shared, cx, bytes),

@@ -45,7 +45,7 @@ impl Qp {
         self.run_short_rings(&mut locked, now);
         let before = locked.transport.state();
         let taken = self.run_with_cx(&mut locked, now, |locked, cx| {
-            locked.transport.on_brief(cx, (brief, admitted))
+            locked.transport.on_brief(cx, brief, admitted)
         });
         let Some(taken) = taken else {
             return Ok(Taken::Unusual);

@@ -92,10 +92,10 @@ impl Receiving {
         read.is_some()
     }
 
-    /// Messages were taken up to a position, for a program that polls or not. Returns whether that
+    /// `messages` were taken, up to the position `read`, for a program that polls or not. Returns whether that
     /// was said now.
     #[inline]
-    fn on_taken(&mut self, (messages, read): (u32, u32), is_polled: bool) -> bool {
+    fn on_taken(&mut self, messages: u32, read: u32, is_polled: bool) -> bool {
         self.eye.set_promises(false);
         if messages != 1 {
             self.next = None;
@@ -221,7 +221,7 @@ impl Qp {
         };
         into.eye.look_at(into.receiver.position());
         let read = begin.wrapping_add(taken.messages);
-        if taken.messages > 0 && into.on_taken((taken.messages, read), is_polled) {
+        if taken.messages > 0 && into.on_taken(taken.messages, read, is_polled) {
             self.tell_who_sleeps(locked);
         }
     }
@@ -354,7 +354,7 @@ impl Qp {
         let came = path.by_short_ring(&addressing);
         let taken = self.with_cx(locked, now, |locked, cx| {
             addressing.read(packet, |packet| match packet? {
-                packet if packet.bth.dest_qp == self.qpn => self.take(locked, cx, (came, packet)),
+                packet if packet.bth.dest_qp == self.qpn => self.take(locked, cx, came, packet),
                 _ => Err(DropReason::NoQp),
             })
         });

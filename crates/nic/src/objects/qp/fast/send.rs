@@ -317,7 +317,7 @@ impl Qp {
         let addressing = path.addressing.reversed();
         let came = path.by_short_ring(&addressing);
         let taken = self.with_cx(locked, now, |locked, cx| {
-            addressing.read(&packet, |packet| self.take(locked, cx, (came, packet?)))
+            addressing.read(&packet, |packet| self.take(locked, cx, came, packet?))
         });
         if let Err(why) = taken {
             tracing::debug!(target: "ferroce::packet", qpn = self.qpn.get(), ?why, "an acknowledgement does not count");

@@ -128,7 +128,7 @@ fn the_rest_of_an_fpdu_that_has_begun_is_kept() {
     let mut outgoing = Outgoing::default();
     assert!(!framing.copies());
     for number in 0..3 {
-        outgoing.push_payload(&[9; 14], ('p', 10), Some(number));
+        outgoing.push_payload(&[9; 14], 'p', 10, Some(number));
     }
     let fill = |out: &mut Vec<u8>| {
         out.extend_from_slice(b"copied");
