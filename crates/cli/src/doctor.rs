@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use crate::dropin;
 use crate::paths::{Tried, Which, try_path};
-use crate::target::{self, Obstacle};
+use crate::target::{self, PreloadObstacle};
 
 /// Bytes of a socket's buffer that let a fast sender run at its rate: less costs loss.
 const SOCKET_BUFFER: u64 = 4 << 20;
@@ -284,14 +284,16 @@ fn about_program(program: &OsStr) -> Finding {
     };
     let text = format!("{name} {}", obstacle.reason());
     match obstacle {
-        Obstacle::MoreRights => Finding::fails(
+        PreloadObstacle::MoreRights => Finding::fails(
             what,
             text,
             "run ferroce as the user that it becomes: sudo ferroce run -- …",
         ),
-        Obstacle::OtherKind => Finding::fails(what, text, "build it for this machine's 64 bits"),
-        Obstacle::Static => Finding::fails(what, text, "link it dynamically"),
-        Obstacle::Sanitizer => Finding::partly(what, text, "link it with -static-libasan"),
+        PreloadObstacle::OtherKind => {
+            Finding::fails(what, text, "build it for this machine's 64 bits")
+        }
+        PreloadObstacle::Static => Finding::fails(what, text, "link it dynamically"),
+        PreloadObstacle::Sanitizer => Finding::partly(what, text, "link it with -static-libasan"),
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::dropin;
-use crate::target::{self, Obstacle};
+use crate::target::{self, PreloadObstacle};
 
 /// Exit status when ferroce itself failed, as of env(1).
 pub(crate) const FAILED: u8 = 125;
@@ -85,8 +85,11 @@ pub(crate) fn run(command: &[OsString], extras: Extras) -> ExitCode {
     if let Some(obstacle) = obstacle {
         eprintln!("ferroce: {} {}", program.display(), obstacle.reason());
     }
-    let no_preload =
-        extras.no_preload || matches!(obstacle, Some(Obstacle::OtherKind | Obstacle::Sanitizer));
+    let no_preload = extras.no_preload
+        || matches!(
+            obstacle,
+            Some(PreloadObstacle::OtherKind | PreloadObstacle::Sanitizer)
+        );
     let changes = match changes(Extras {
         no_preload,
         ..extras

@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ferroce_os::program;
-pub(crate) use ferroce_os::program::Obstacle;
+pub(crate) use ferroce_os::program::PreloadObstacle;
 
 /// What keeps a program from what is preloaded, if anything does.
-pub(crate) fn obstacle(program: &OsStr) -> Option<Obstacle> {
+pub(crate) fn obstacle(program: &OsStr) -> Option<PreloadObstacle> {
     let path = CString::new(find(program)?.as_os_str().as_bytes()).ok()?;
     program::obstacle(&path)
 }

@@ -32,7 +32,7 @@ pub mod fuzzing {
 }
 
 pub use base::carrier::Carrier;
-pub use base::counters::{Counters, DirectCounter, DropReason, Way};
+pub use base::counters::{Counters, DirectCounter, DirectWay, DropReason};
 pub use base::denials::{Asker, Denial, all_denials};
 pub use base::inode::Inode;
 pub use base::refusal::Refusal;

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use common::process::Signal;
 use common::{Buffer, End, pattern};
-use ferroce_nic::{Refusal, Way};
+use ferroce_nic::{DirectWay, Refusal};
 use ferroce_proto::ids::Key;
 use ferroce_proto::verbs::{RemoteAddr, SendOp};
 use other_process::peer::{Peer, on_device};
@@ -104,7 +104,7 @@ fn a_stopped_process_is_worked_on() {
 }
 
 fn counted_atomics(end: &End) -> u64 {
-    end.context.device().counters().direct(Way::Atomic)
+    end.context.device().counters().direct(DirectWay::Atomic)
 }
 
 /// An atomic after a SEND that waits for a receive waits with it.

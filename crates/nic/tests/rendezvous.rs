@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use common::{ALL, Buffer, DEADLINE, End, pair, pattern, rounds, wait_for};
-use ferroce_nic::{Mr, Way};
+use ferroce_nic::{DirectWay, Mr};
 use ferroce_proto::rc::MAX_RENDEZVOUS;
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendOp, WcOpcode, WcStatus};
 
@@ -15,7 +15,7 @@ const LEN: usize = 64 << 10;
 const CANARY: u8 = 0x5c;
 
 fn fetched(end: &End) -> u64 {
-    end.context.device().counters().direct(Way::In)
+    end.context.device().counters().direct(DirectWay::In)
 }
 
 /// Bytes that are nowhere alike, none of them [`CANARY`].
@@ -32,7 +32,7 @@ fn acquainted() -> (End, End) {
         Buffer::new(&a.pd, vec![1; 8]),
         Buffer::new(&b.pd, vec![0; 8]),
     );
-    let direct = || a.context.device().counters().direct(Way::Out);
+    let direct = || a.context.device().counters().direct(DirectWay::Out);
     let before = direct();
     wait_for("the direct way", || {
         a.send(0, SendOp::Write(to.remote(0)), vec![from.sge(0, 8)]);

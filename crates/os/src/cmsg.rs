@@ -87,7 +87,7 @@ impl Control {
 
 /// One control message.
 #[derive(Clone, Copy)]
-pub(crate) struct Message<'a> {
+pub(crate) struct ControlMessage<'a> {
     /// `IPPROTO_IP`, …
     pub(crate) level: c_int,
     /// `IP_TTL`, …
@@ -96,7 +96,7 @@ pub(crate) struct Message<'a> {
     pub(crate) data: &'a [u8],
 }
 
-impl Message<'_> {
+impl ControlMessage<'_> {
     /// The content as an integer: some kinds come as one byte, others as an int.
     pub(crate) fn int(self) -> Option<c_int> {
         match *self.data {
@@ -127,9 +127,9 @@ pub(crate) struct Messages<'a> {
 }
 
 impl<'a> Iterator for Messages<'a> {
-    type Item = Message<'a>;
+    type Item = ControlMessage<'a>;
 
-    fn next(&mut self) -> Option<Message<'a>> {
+    fn next(&mut self) -> Option<ControlMessage<'a>> {
         if self.left < size_of::<libc::cmsghdr>() {
             return None;
         }
@@ -152,7 +152,7 @@ impl<'a> Iterator for Messages<'a> {
         // SAFETY: at most `left` bytes on: inside the room or at its end.
         self.at = unsafe { self.at.add(step) };
         self.left -= step;
-        Some(Message {
+        Some(ControlMessage {
             level: header.cmsg_level,
             kind: header.cmsg_type,
             data,
@@ -175,7 +175,7 @@ mod tests {
             .map(|m| (m.level, m.kind, m.data.len()))
             .collect();
         assert_eq!(seen, [(1, 2, 4), (4, 5, 1), (7, 8, 12)]);
-        let ints: Vec<_> = control.iter().map(Message::int).collect();
+        let ints: Vec<_> = control.iter().map(ControlMessage::int).collect();
         assert_eq!(ints, [Some(3), Some(6), Some(9)]);
         // SAFETY: an array of integers.
         let array: Option<[u32; 3]> = control.iter().last().and_then(|m| unsafe { m.plain() });

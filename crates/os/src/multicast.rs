@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
     use crate::netdev;
-    use crate::udp::{Datagram, RecvRing};
+    use crate::udp::{RecvRing, UdpDatagram};
 
     const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 255, 71, 9));
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn send(socket: &UdpSocket, port: u16, text: &[u8]) {
-        let datagram = Datagram {
+        let datagram = UdpDatagram {
             dst: GROUP,
             port,
             src: Ipv4Addr::LOCALHOST.into(),

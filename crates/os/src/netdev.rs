@@ -103,44 +103,44 @@ fn note(found: &mut BTreeMap<u32, Interface>, entry: &libc::ifaddrs, socket: &Fd
     // SAFETY: the addresses of the list are null or point to socket addresses that live as long as
     // the list.
     match unsafe { (address(entry.ifa_addr), address(entry.ifa_netmask)) } {
-        (Some(Known::Ip(ip)), mask) => {
+        (Some(KnownAddress::Ip(ip)), mask) => {
             let prefix = match mask {
-                Some(Known::Ip(mask)) => ones(mask),
+                Some(KnownAddress::Ip(mask)) => ones(mask),
                 _ if ip.is_ipv4() => 32,
                 _ => 128,
             };
             interface.addresses.push(Address { ip, prefix });
         }
-        (Some(Known::Mac(mac)), _) => interface.mac = mac,
+        (Some(KnownAddress::Mac(mac)), _) => interface.mac = mac,
         _ => {}
     }
 }
 
 /// An address in the list that is of use.
-enum Known {
+enum KnownAddress {
     Ip(IpAddr),
     Mac([u8; 6]),
 }
 
 /// # Safety
 /// `addr` is null or points to a socket address of the size that its family has.
-unsafe fn address(addr: *const libc::sockaddr) -> Option<Known> {
+unsafe fn address(addr: *const libc::sockaddr) -> Option<KnownAddress> {
     if addr.is_null() {
         return None;
     }
     // SAFETY: by the contract there is at least a family, and the whole structure that it names.
     unsafe {
         match c_int::from((*addr).sa_family) {
-            libc::AF_INET => Some(Known::Ip(
+            libc::AF_INET => Some(KnownAddress::Ip(
                 ipv4(addr.cast::<libc::sockaddr_in>().read_unaligned().sin_addr).into(),
             )),
-            libc::AF_INET6 => Some(Known::Ip(
+            libc::AF_INET6 => Some(KnownAddress::Ip(
                 ipv6(addr.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr).into(),
             )),
             libc::AF_PACKET => {
                 let link = addr.cast::<libc::sockaddr_ll>().read_unaligned();
                 let [a, b, c, d, e, f, _, _] = link.sll_addr;
-                (link.sll_halen == 6).then_some(Known::Mac([a, b, c, d, e, f]))
+                (link.sll_halen == 6).then_some(KnownAddress::Mac([a, b, c, d, e, f]))
             }
             _ => None,
         }

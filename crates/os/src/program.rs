@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_int};
 
 /// Why a program does not take libraries from `LD_PRELOAD`, or must not be given any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum PreloadObstacle {
     /// It runs with more rights than its caller (set-user-ID, set-group-ID, capabilities of the
     /// file): the loader ignores the variables (`AT_SECURE` in getauxval(3)).
     MoreRights,
@@ -20,7 +20,7 @@ pub enum Obstacle {
     Sanitizer,
 }
 
-impl Obstacle {
+impl PreloadObstacle {
     /// Predicate of a sentence whose subject is the program: why it does without the libraries.
     #[must_use]
     pub const fn reason(self) -> &'static str {
@@ -64,7 +64,7 @@ const FIRST: [&[u8]; 4] = [
 /// What stands in the way of preloading into a program's file, if anything does. A script, and a
 /// file that cannot be read, has no obstacle.
 #[must_use]
-pub fn obstacle(path: &CStr) -> Option<Obstacle> {
+pub fn obstacle(path: &CStr) -> Option<PreloadObstacle> {
     let file = File::open(path)?;
     let mut head = [0; HEAD];
     let length = file.read(&mut head, 0);
@@ -73,19 +73,19 @@ pub fn obstacle(path: &CStr) -> Option<Obstacle> {
         return None;
     }
     if file.gives_rights() {
-        return Some(Obstacle::MoreRights);
+        return Some(PreloadObstacle::MoreRights);
     }
     obstacle_in(head, |buffer, at| file.read(buffer, at))
 }
 
 /// The same of an ELF file's first bytes, and of what `read` finds further on.
-fn obstacle_in(head: &[u8], read: impl Fn(&mut [u8], u64) -> usize) -> Option<Obstacle> {
+fn obstacle_in(head: &[u8], read: impl Fn(&mut [u8], u64) -> usize) -> Option<PreloadObstacle> {
     if !head.starts_with(b"\x7fELF\x02\x01") {
-        return Some(Obstacle::OtherKind);
+        return Some(PreloadObstacle::OtherKind);
     }
     let segments = || segments(head);
     if !segments().any(|s| s.kind == INTERPRETER) {
-        return Some(Obstacle::Static);
+        return Some(PreloadObstacle::Static);
     }
     let dynamic = segments().find(|s| s.kind == DYNAMIC)?;
     let mut entries = [0; ENTRIES * 16];
@@ -111,19 +111,19 @@ fn obstacle_in(head: &[u8], read: impl Fn(&mut [u8], u64) -> usize) -> Option<Ob
             FIRST.iter().any(|first| text[..length].starts_with(first))
         })
     });
-    first.then_some(Obstacle::Sanitizer)
+    first.then_some(PreloadObstacle::Sanitizer)
 }
 
 /// A segment of a program.
 #[derive(Debug)]
-struct Segment {
+struct PreloadSegment {
     kind: u64,
     offset: u64,
     address: u64,
     size: u64,
 }
 
-impl Segment {
+impl PreloadSegment {
     /// Where in the file an address is, if this segment loads it.
     fn place(&self, address: u64) -> Option<u64> {
         let inside = address.checked_sub(self.address)?;
@@ -132,14 +132,14 @@ impl Segment {
 }
 
 /// The segments of a 64-bit, little-endian file, as far as its first bytes have them.
-fn segments(head: &[u8]) -> impl Iterator<Item = Segment> + '_ {
+fn segments(head: &[u8]) -> impl Iterator<Item = PreloadSegment> + '_ {
     let table = word(head, 32).unwrap_or_default();
     let half = |at| number(head, at, 2).unwrap_or_default();
     let (size, count) = (half(54), half(56));
     (0..count).map_while(move |i| {
         let at = i.checked_mul(size)?.checked_add(table)?;
         let segment = head.get(usize::try_from(at).ok()?..)?;
-        Some(Segment {
+        Some(PreloadSegment {
             kind: number(segment, 0, 4)?,
             offset: word(segment, 8)?,
             address: word(segment, 16)?,
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    fn found(file: &[u8]) -> Option<Obstacle> {
+    fn found(file: &[u8]) -> Option<PreloadObstacle> {
         obstacle_in(&file[..HEAD.min(file.len())], read_of(file))
     }
 
@@ -264,11 +264,11 @@ mod tests {
     fn what_cannot_be_preloaded_is_told() {
         let mut file = this();
         file[4] = 1;
-        assert_eq!(found(&file), Some(Obstacle::OtherKind));
+        assert_eq!(found(&file), Some(PreloadObstacle::OtherKind));
         file[4] = 2;
         let segments = file[56..58].to_vec();
         file[56..58].fill(0);
-        assert_eq!(found(&file), Some(Obstacle::Static));
+        assert_eq!(found(&file), Some(PreloadObstacle::Static));
         file[56..58].copy_from_slice(&segments);
         // The C library under the name of a sanitizer's runtime: no name becomes longer.
         let at = file
@@ -280,9 +280,9 @@ mod tests {
         let long = file.windows(needed.len()).position(|w| w == needed);
         let long = long.expect("it needs libgcc");
         file[long..long + 13].copy_from_slice(b"libasan.so.8\0");
-        assert_eq!(found(&file), Some(Obstacle::Sanitizer));
+        assert_eq!(found(&file), Some(PreloadObstacle::Sanitizer));
         file[at..at + 9].copy_from_slice(b"libc.so.7");
-        assert_eq!(found(&file), Some(Obstacle::Sanitizer));
+        assert_eq!(found(&file), Some(PreloadObstacle::Sanitizer));
     }
 
     #[test]
@@ -300,6 +300,6 @@ mod tests {
         }
         // A table at the end of the numbers.
         head[32..40].fill(0xff);
-        assert_eq!(found(&head), Some(Obstacle::Static));
+        assert_eq!(found(&head), Some(PreloadObstacle::Static));
     }
 }

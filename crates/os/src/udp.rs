@@ -20,7 +20,7 @@ use crate::sys::{self, check};
 
 pub use holder::user_of_port;
 pub use receive::{Received, RecvRing};
-pub use send::{Datagram, MAX_RUN, MAX_SEGMENTS};
+pub use send::{MAX_RUN, MAX_SEGMENTS, UdpDatagram};
 
 /// Socket buffers asked for, in bytes; the kernel gives at most `rmem_max` and `wmem_max` (and
 /// counts double).

@@ -7,9 +7,9 @@ use crate::poll::{Interest, Poller};
 /// What is sure to come takes no longer.
 const LONG: Duration = Duration::from_secs(60);
 
-fn datagram<'a>(to: &UdpSocket, ip: &str, payload: &'a [u8]) -> Datagram<'a> {
+fn datagram<'a>(to: &UdpSocket, ip: &str, payload: &'a [u8]) -> UdpDatagram<'a> {
     let ip: IpAddr = ip.parse().expect("an address");
-    Datagram {
+    UdpDatagram {
         dst: ip,
         port: to.port(),
         src: ip,
@@ -213,7 +213,7 @@ fn a_run_arrives_as_the_datagrams_that_it_is_made_of() {
     );
     assert!(a.can_segment());
     let bytes: Vec<u8> = (0..250).collect();
-    let run = Datagram {
+    let run = UdpDatagram {
         segment: 100,
         ..datagram(&b, "127.0.0.1", &bytes)
     };

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::time::Instant;
 
-use ferroce_os::memory::{Process, Proof, ProofPage, Task};
+use ferroce_os::memory::{OtherProcess, Proof, ProofPage, Task};
 use ferroce_os::random;
 use ferroce_proto::ids::{Key, PdId};
 use ferroce_proto::mr::{Access, Piece, Region, Rights};
@@ -20,7 +20,7 @@ fn address(bytes: &mut [u8]) -> u64 {
 }
 
 /// Reads all of `from` there into a buffer; the error, if it fails.
-fn read(process: &Process, from: u64) -> Result<Vec<u8>, Option<i32>> {
+fn read(process: &OtherProcess, from: u64) -> Result<Vec<u8>, Option<i32>> {
     let mut here = vec![0; LEN];
     let addr = address(&mut here);
     let mut rights = Rights::default();
@@ -33,7 +33,7 @@ fn read(process: &Process, from: u64) -> Result<Vec<u8>, Option<i32>> {
     read.map(|()| here).map_err(|e| e.raw_os_error())
 }
 
-fn write(process: &Process, to: u64, byte: u8) -> Result<(), Option<i32>> {
+fn write(process: &OtherProcess, to: u64, byte: u8) -> Result<(), Option<i32>> {
     let bytes = [byte; LEN];
     let written = process.write(&[Piece::Inline(&bytes)], to, LEN);
     written.map_err(|e| e.raw_os_error())
@@ -45,14 +45,14 @@ fn a_proof_opens_its_own_address_space_only() {
     let proof = page.proof();
     let mut bytes = vec![1; LEN];
     let at = address(&mut bytes);
-    let right = Process::open(Task::this(), proof).expect("this process");
+    let right = OtherProcess::open(Task::this(), proof).expect("this process");
     assert!(right.prove().expect("allowed") && right.memory().is_some() && !right.is_gone());
     assert_eq!(read(&right, at), Ok(vec![1; LEN]));
     assert_eq!(write(&right, at, 2), Ok(()));
     assert_eq!(read(&right, at), Ok(vec![2; LEN]));
     // Another word there: what was read is not used, and the page is as it was.
     let word = proof.word ^ 1;
-    let other = Process::open(Task::this(), Proof { word, ..proof }).expect("this process");
+    let other = OtherProcess::open(Task::this(), Proof { word, ..proof }).expect("this process");
     assert!(!other.prove().expect("allowed") && other.memory().is_none());
     assert_eq!(read(&other, at), Err(Some(libc::ESTALE)));
     // Nothing there.
@@ -69,7 +69,7 @@ fn a_thread_of_another_process_is_no_way() {
     let proof = Proof { addr: 0, word: 0 };
     let pid = std::process::id().cast_signed();
     for (pid, thread) in [(pid, 1), (pid, 0), (pid, -1), (1, pid)] {
-        let opened = Process::open(Task { pid, thread }, proof);
+        let opened = OtherProcess::open(Task { pid, thread }, proof);
         assert!(opened.is_err(), "{pid} {thread}");
     }
 }
@@ -104,7 +104,7 @@ fn a_process_with_the_same_addresses_is_not_taken_for_the_other() {
     }
     assert!(pid > 0);
     let task = Task { pid, thread: pid };
-    let wrong = Process::open(task, page.proof()).expect("the child");
+    let wrong = OtherProcess::open(task, page.proof()).expect("the child");
     assert!(wrong.prove().is_err() && wrong.memory().is_none());
     assert_eq!(write(&wrong, at_alone, 9), Err(Some(libc::EFAULT)));
     assert_eq!(read(&wrong, at_alone), Err(Some(libc::EFAULT)));
@@ -113,7 +113,7 @@ fn a_process_with_the_same_addresses_is_not_taken_for_the_other() {
         addr: (&raw mut *word).expose_provenance() as u64,
         word: *word,
     };
-    let taken = Process::open(task, proof).expect("the child");
+    let taken = OtherProcess::open(task, proof).expect("the child");
     assert!(taken.memory().is_some());
     assert_eq!(write(&taken, at_not, 9), Ok(()));
     assert!(!taken.is_gone());
@@ -182,7 +182,7 @@ fn what_the_proof_costs() {
     let (pid, thread) = (idle.0, idle.0);
     let addr = (&raw const *word).expose_provenance() as u64;
     let proof = Proof { addr, word: *word };
-    let process = Process::open(Task { pid, thread }, proof).expect("the child");
+    let process = OtherProcess::open(Task { pid, thread }, proof).expect("the child");
     let memory = std::fs::File::options()
         .write(true)
         .open(format!("/proc/{pid}/mem"));

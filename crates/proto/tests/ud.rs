@@ -10,7 +10,7 @@ use common::loose::{End, config};
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::rc::SharedRecv;
 use ferroce_proto::testkit::{PD, Rng, sge, wr};
-use ferroce_proto::ud::{Route, UdQp};
+use ferroce_proto::ud::{GrhRoute, UdQp};
 use ferroce_proto::verbs::{
     AttrMask, Datagram, Mtu, Payload, PostError, QpAttr, QpEvent, QpState, QpType, RecvWr,
     SendFlags, SendOp, SendTo, SendWr, WcFlags, WcImm, WcOpcode, WcStatus,
@@ -20,8 +20,8 @@ use ferroce_proto::wire::{Opcode, Packet};
 const QKEY: u32 = 0x1111_1111;
 const MTU: u32 = 1024;
 
-fn v4() -> Route {
-    Route {
+fn v4() -> GrhRoute {
+    GrhRoute {
         src: Gid::from(Ipv4Addr::new(10, 0, 0, 1)),
         dst: Gid::from(Ipv4Addr::new(10, 0, 0, 2)),
         hop_limit: 63,
@@ -30,8 +30,8 @@ fn v4() -> Route {
     }
 }
 
-fn v6() -> Route {
-    Route {
+fn v6() -> GrhRoute {
+    GrhRoute {
         src: Gid([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
         dst: Gid([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]),
         flow_label: 0x9_8765,
@@ -64,7 +64,7 @@ fn pair() -> [End<UdQp>; 2] {
     [end(0x4011, QKEY, false), end(0x8022, QKEY, false)]
 }
 
-fn take(end: &mut End<UdQp>, bytes: &[u8], route: &Route) -> bool {
+fn take(end: &mut End<UdQp>, bytes: &[u8], route: &GrhRoute) -> bool {
     let packet = Packet::parse(bytes).expect("well-formed");
     end.with(|qp, cx| qp.on_packet(cx, &packet, route))
 }
@@ -163,7 +163,7 @@ fn a_receive_gets_the_header_of_the_way_and_the_payload_behind_it() {
 }
 
 /// Holds the 40 bytes against what they should say.
-fn check_header(header: &[u8], route: &Route, packet: usize) {
+fn check_header(header: &[u8], route: &GrhRoute, packet: usize) {
     let udp = (8 + packet + 4) as u16;
     let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
     if route.src.ip().is_ipv4() {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use ferroce_nic::{Counters, Device, DropReason, Nic, Way, all_denials};
+use ferroce_nic::{Counters, Device, DirectWay, DropReason, Nic, all_denials};
 
 use super::tree::Tree;
 
@@ -14,10 +14,10 @@ type Read = fn(&Counters) -> u64;
 /// four bytes. There is no physical link, so nothing goes wrong on it.
 const ARCHITECTURE: [(&str, Read); 16] = [
     ("port_xmit_data", |c| {
-        (c.tx_bytes() + c.direct_bytes(Way::Out)) / 4
+        (c.tx_bytes() + c.direct_bytes(DirectWay::Out)) / 4
     }),
     ("port_rcv_data", |c| {
-        (c.rx_bytes() + c.direct_bytes(Way::In)) / 4
+        (c.rx_bytes() + c.direct_bytes(DirectWay::In)) / 4
     }),
     ("port_xmit_packets", Counters::packets_sent),
     ("port_rcv_packets", Counters::packets_received),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ferroce_nic::{Ah, Error};
 use ferroce_proto::ids::{Gid, Qpn};
-use ferroce_proto::ud::{GRH_LEN, Route};
+use ferroce_proto::ud::{GRH_LEN, GrhRoute};
 use ferroce_proto::verbs::Datagram;
 
 use super::port::{check_port, device};
@@ -130,7 +130,7 @@ unsafe fn reply_address(
     if wc.wc_flags & IBV_WC_GRH != 0 {
         // SAFETY: the caller's promise; the buffer may have any alignment.
         let bytes = unsafe { ptr::read_unaligned(grh.cast::<[u8; GRH_LEN]>()) };
-        let came = Route::parse(&bytes)
+        let came = GrhRoute::parse(&bytes)
             .ok_or_else(|| invalid("the buffer starts with neither an IPv6 nor an IPv4 header"))?;
         address.is_global = 1;
         address.grh = ibv_global_route {

@@ -12,7 +12,7 @@ use ferroce_nic::{
 };
 use ferroce_proto::ids::{Gid, Key, Qpn, Srqn};
 use ferroce_proto::mr::{Access, WindowType};
-use ferroce_proto::ud::{GRH_LEN, Route};
+use ferroce_proto::ud::{GRH_LEN, GrhRoute};
 use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, GlobalRoute, QpAttr, QpType, RecvWr, SendWr, Wc,
 };
@@ -231,7 +231,7 @@ impl Side for RustSide {
     fn handle_to_sender(&mut self, _wc: &Wc, offset: usize) -> Result<u32, Errno> {
         let header = self.memory.bytes(offset, GRH_LEN);
         let header = header.first_chunk().expect("as long as asked for");
-        let came = Route::parse(header).expect("an IP header");
+        let came = GrhRoute::parse(header).expect("an IP header");
         let gids = self.context.device().gids();
         let own = gids.iter().find(|e| e.gid == came.dst).expect("our own");
         self.address_handle(&AddressHandleAttr {

@@ -53,7 +53,7 @@ impl DropReason {
 
 /// Which way bytes went that moved without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum DirectWay {
     /// To the peer's memory: WRITEs.
     Out,
     /// From the peer's memory: READs, and long SENDs that are fetched.
@@ -62,7 +62,7 @@ pub enum Way {
     Atomic,
 }
 
-impl Way {
+impl DirectWay {
     /// All, in the order of the counters.
     pub const ALL: [Self; 3] = [Self::Out, Self::In, Self::Atomic];
 }
@@ -71,7 +71,7 @@ impl Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DirectCounter {
     /// Work done, or parts of long work.
-    Done(Way),
+    Done(DirectWay),
     /// How much of it was done in memory of the peer that this process has mapped.
     Mapped,
     /// Work that went by packets.
@@ -116,9 +116,9 @@ impl Counters {
     /// What was carried out without packets, and why the rest within the host was not: names, as
     /// under `hw_counters`, and counters.
     pub const DIRECT: [(&'static str, DirectCounter); 11] = [
-        ("direct_writes", DirectCounter::Done(Way::Out)),
-        ("direct_reads", DirectCounter::Done(Way::In)),
-        ("direct_atomics", DirectCounter::Done(Way::Atomic)),
+        ("direct_writes", DirectCounter::Done(DirectWay::Out)),
+        ("direct_reads", DirectCounter::Done(DirectWay::In)),
+        ("direct_atomics", DirectCounter::Done(DirectWay::Atomic)),
         ("direct_mapped", DirectCounter::Mapped),
         (
             "direct_refused_unacquainted",
@@ -186,15 +186,15 @@ impl Counters {
     pub fn forwarded(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
     }
-    /// WRITEs ([`Way::Out`]), READs and SENDs received ([`Way::In`]), or parts of long ones, and
-    /// atomics ([`Way::Atomic`]) that were carried out without packets.
+    /// WRITEs ([`DirectWay::Out`]), READs and SENDs received ([`DirectWay::In`]), or parts of long
+    /// ones, and atomics ([`DirectWay::Atomic`]) that were carried out without packets.
     #[must_use]
-    pub fn direct(&self, way: Way) -> u64 {
+    pub fn direct(&self, way: DirectWay) -> u64 {
         self.tallied(Tallied::Direct(way))
     }
     /// Their bytes.
     #[must_use]
-    pub fn direct_bytes(&self, way: Way) -> u64 {
+    pub fn direct_bytes(&self, way: DirectWay) -> u64 {
         self.tallied(Tallied::DirectBytes(way))
     }
     /// How many of these were done in memory of the peer that this process has mapped, without a
@@ -317,10 +317,10 @@ mod tests {
     fn all_are_those_of_open_and_closed_queue_pairs() {
         let counters = Counters::default();
         let [gone, open] = [1, 2].map(|number| counters.open_tally(Qpn::new(number)));
-        gone.count_direct(Way::Out, 8, true);
+        gone.count_direct(DirectWay::Out, 8, true);
         counters.close_tally(Qpn::new(1));
-        open.count_direct(Way::Out, 8, false);
-        open.count_direct(Way::In, 8, false);
+        open.count_direct(DirectWay::Out, 8, false);
+        open.count_direct(DirectWay::In, 8, false);
         counters.count_direct_refused(Refusal::Busy);
         let all = counters.all_direct();
         for ((name, value), (named, counter)) in all.into_iter().zip(Counters::DIRECT) {

@@ -2,7 +2,7 @@
 
 use ferroce_proto::rc::Noted;
 
-use super::counters::{Counters, Way};
+use super::counters::{Counters, DirectWay};
 
 /// Reads a counter.
 type CounterReader = fn(&Counters) -> u64;
@@ -35,12 +35,12 @@ impl Counters {
     /// Packets sent. What was carried out without packets counts as one.
     #[must_use]
     pub fn packets_sent(&self) -> u64 {
-        self.tx_packets() + self.direct(Way::Out)
+        self.tx_packets() + self.direct(DirectWay::Out)
     }
 
     /// Packets received, or what stood for them: only the side that carries it out knows of it.
     #[must_use]
     pub fn packets_received(&self) -> u64 {
-        self.rx_packets() + self.direct(Way::In)
+        self.rx_packets() + self.direct(DirectWay::In)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::counters::Way;
+use super::counters::DirectWay;
 use crate::base::carrier::Carrier;
 
 /// What is counted.
@@ -24,16 +24,16 @@ pub(crate) enum Tallied {
     Sent,
     /// SENDs received.
     Received,
-    /// Work carried out without packets, by [`Way`].
-    Direct(Way),
+    /// Work carried out without packets, by [`DirectWay`].
+    Direct(DirectWay),
     /// Its bytes.
-    DirectBytes(Way),
+    DirectBytes(DirectWay),
     /// How much of this was done in memory of the peer that is mapped here.
     DirectMapped,
 }
 
 /// Counters of a queue pair.
-const COUNTERS: usize = 7 + 2 * Way::ALL.len();
+const COUNTERS: usize = 7 + 2 * DirectWay::ALL.len();
 /// No carrier so far.
 const NONE: usize = Carrier::ALL.len();
 
@@ -49,7 +49,7 @@ impl Tallied {
             Self::Received => 5,
             Self::DirectMapped => 6,
             Self::Direct(way) => 7 + way as usize,
-            Self::DirectBytes(way) => 7 + Way::ALL.len() + way as usize,
+            Self::DirectBytes(way) => 7 + DirectWay::ALL.len() + way as usize,
         }
     }
 }
@@ -105,7 +105,7 @@ impl Tally {
     }
 
     /// Work was carried out without packets.
-    pub(crate) fn count_direct(&self, way: Way, bytes: usize, is_mapped: bool) {
+    pub(crate) fn count_direct(&self, way: DirectWay, bytes: usize, is_mapped: bool) {
         self.add(Tallied::Direct(way), 1);
         self.add(Tallied::DirectBytes(way), bytes as u64);
         self.add(Tallied::DirectMapped, is_mapped.into());

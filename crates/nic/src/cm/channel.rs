@@ -12,18 +12,18 @@ use crate::base::events::{EventQueue, Owned};
 /// An event channel.
 #[derive(Debug)]
 pub struct EventChannel {
-    events: EventQueue<Queued>,
+    events: EventQueue<QueuedEvent>,
 }
 
 /// An event that waits to be taken.
 #[derive(Debug)]
-pub(super) struct Queued {
+pub(super) struct QueuedEvent {
     pub(super) event: Event,
     #[expect(dead_code, reason = "held until the event is taken")]
     pub(super) place: Option<BacklogPlace>,
 }
 
-impl Owned for Queued {
+impl Owned for QueuedEvent {
     type Owner = u64;
 
     /// The key of the identifier that it is an event of (a connect request is one of its listener).
@@ -82,11 +82,11 @@ impl EventChannel {
     pub(super) fn take_count(&self) -> bool {
         self.events.take_count()
     }
-    pub(super) fn push(&self, queued: Queued) {
+    pub(super) fn push(&self, queued: QueuedEvent) {
         self.events.push(queued);
     }
     /// Takes out the events of one of an identifier's joins of multicast groups.
-    pub(super) fn extract_join(&self, id: &Id, join: u64) -> Vec<Queued> {
+    pub(super) fn extract_join(&self, id: &Id, join: u64) -> Vec<QueuedEvent> {
         self.events.extract(
             id.key(),
             |queued| matches!(queued.event.param, EventParam::Group { join: j, .. } if j == join),
@@ -94,7 +94,7 @@ impl EventChannel {
     }
     /// Takes out the events of an identifier. To be dropped with no lock held: the last reference
     /// to an identifier may go.
-    pub(super) fn extract(&self, id: &Id) -> Vec<Queued> {
+    pub(super) fn extract(&self, id: &Id) -> Vec<QueuedEvent> {
         self.events.extract(id.key(), |_| true)
     }
 }

@@ -10,7 +10,7 @@ use ferroce_proto::ids::{DEFAULT_PKEY, Qpn};
 use ferroce_proto::mad::{CommId, IpCmHeader, PathSpec, PrivateData, RejReason, Rep, Req};
 use ferroce_proto::verbs::QpType;
 
-use super::ports::{Change, PortKey};
+use super::ports::{PortChange, PortKey};
 use super::service::Work;
 use super::state::{IdState, PortHold, Progress};
 use super::{ConnParam, EventChannel, Id, Route};
@@ -203,7 +203,7 @@ impl Work<'_> {
     }
 
     fn release(&mut self, port: PortKey, key: u64) {
-        if let Change::Gone(fds) = self.state.ports.release(port, key) {
+        if let PortChange::Gone(fds) = self.state.ports.release(port, key) {
             for fd in fds {
                 self.host.unwatch(fd);
             }

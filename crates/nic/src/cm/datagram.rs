@@ -8,7 +8,7 @@ use ferroce_proto::verbs::QpType;
 
 use super::connect::{addressed, mad_path, private_data, wrong_state};
 use super::qp_attr::address;
-use super::request::{Newcomer, Origin, Refusal};
+use super::request::{IdOrigin, Newcomer, RequestRefusal};
 use super::service::Work;
 use super::state::{IdState, Progress};
 use super::{ConnParam, EventKind, EventParam, UdParam};
@@ -119,7 +119,7 @@ impl Work<'_> {
             .examine(req.service_id, &req.private_data.0, path.local, path.remote)
             .and_then(|asked| {
                 if self.qp_type_of(asked.listener) != Some(QpType::Ud) {
-                    return Err(Refusal::Reject(RejReason::INVALID_TRANSPORT));
+                    return Err(RequestRefusal::Reject(RejReason::INVALID_TRANSPORT));
                 }
                 let private_data = req.private_data.0[IpCmHeader::LEN..].to_vec();
                 let newcomer = Newcomer {
@@ -129,7 +129,7 @@ impl Work<'_> {
                     }),
                     ..Newcomer::default()
                 };
-                self.make_passive(Origin::Conversation(conversation), asked, newcomer)
+                self.make_passive(IdOrigin::Conversation(conversation), asked, newcomer)
             });
         let Err(refusal) = made else {
             return;
@@ -137,9 +137,9 @@ impl Work<'_> {
         tracing::debug!(target: "ferroce::cm", from = ?path.remote, ?refusal, "resolution refused");
         self.count_forged(refusal, path.remote, CommId(req.request_id));
         let status = match refusal {
-            Refusal::Silent => return self.state.agent.discard(conversation),
-            Refusal::Reject(RejReason::INVALID_SERVICE_ID) => SidrStatus::UNSUPPORTED,
-            Refusal::Reject(_) | Refusal::Forged(_) => SidrStatus::REJECT,
+            RequestRefusal::Silent => return self.state.agent.discard(conversation),
+            RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID) => SidrStatus::UNSUPPORTED,
+            RequestRefusal::Reject(_) | RequestRefusal::Forged(_) => SidrStatus::REJECT,
         };
         let rep = SidrRep::refusal(req, status);
         if let Err(error) = self.state.agent.answer(self.now, conversation, rep) {

@@ -3,7 +3,7 @@
 use ferroce_proto::cm::{Event as Happened, EventKind as Kind, ack_timeout};
 use ferroce_proto::mad::{CommId, Rep};
 
-use super::channel::Queued;
+use super::channel::QueuedEvent;
 use super::service::Work;
 use super::state::{Connection, Progress};
 use super::{ConnParam, Event, EventKind, EventParam};
@@ -159,6 +159,6 @@ impl Work<'_> {
             status,
             param,
         };
-        id.channel.push(Queued { event, place: None });
+        id.channel.push(QueuedEvent { event, place: None });
     }
 }

@@ -16,11 +16,11 @@ use super::{EventKind, EventParam};
 /// Identifiers whose destination is being resolved.
 #[derive(Debug, Default)]
 pub(super) struct Resolving {
-    waiting: Vec<Waiting>,
+    waiting: Vec<ResolvingId>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct ResolvingId {
     key: u64,
     dst: IpAddr,
     /// The interface of a link-local destination, else 0.
@@ -59,7 +59,7 @@ impl Work<'_> {
             id.progress = Progress::Resolving;
         }
         let until = self.now + timeout;
-        self.state.resolving.waiting.push(Waiting {
+        self.state.resolving.waiting.push(ResolvingId {
             key,
             dst: ip,
             scope,

@@ -29,7 +29,7 @@ impl PortKey {
     pub(super) fn name(self, names: &str) -> String {
         format!("{names}port/{}/{}", self.ps.name(), self.port)
     }
-    /// The name of the [`Sign`] at it.
+    /// The name of the [`PortSign`] at it.
     pub(super) fn sign(self, names: &str) -> String {
         format!("{names}own-user/{}/{}", self.ps.name(), self.port)
     }
@@ -122,11 +122,11 @@ impl Hold {
 /// abstract name beside the port's. A process that sends requests looks for it, so that nothing
 /// need be read and answered here. It counts if both names have the same owner.
 #[derive(Debug)]
-struct Sign {
+struct PortSign {
     _socket: Dgram,
 }
 
-impl Sign {
+impl PortSign {
     fn put_up(name: &str) -> Option<Self> {
         let socket = Dgram::sign(name).inspect_err(|error| {
             tracing::debug!(target: "ferroce::cm", name, %error, "other users will not be told at once that they are left out");
@@ -140,21 +140,21 @@ impl Sign {
 pub(super) struct Names<'a> {
     /// What all of them begin with.
     pub(super) prefix: &'a str,
-    /// Whether ports have a [`Sign`].
+    /// Whether ports have a [`PortSign`].
     pub(super) signs: bool,
 }
 
 #[derive(Debug)]
-struct Claim {
+struct PortClaim {
     hold: Hold,
     holders: Vec<Holder>,
-    _sign: Option<Sign>,
+    _sign: Option<PortSign>,
 }
 
 /// All ports of this process.
 #[derive(Debug)]
 pub(super) struct Ports {
-    claims: BTreeMap<PortKey, Claim>,
+    claims: BTreeMap<PortKey, PortClaim>,
     pub(super) low: LowPorts,
     /// Ports of identifiers that only connect.
     pub(super) sources: SourcePorts,
@@ -162,7 +162,7 @@ pub(super) struct Ports {
 
 /// What became of a claim, for the host's watch list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum PortChange {
     /// Nothing to watch or unwatch.
     None,
     /// These descriptors are new.
@@ -187,7 +187,7 @@ impl Ports {
         names: Names<'_>,
         key: PortKey,
         holder: Holder,
-    ) -> Result<(PortKey, Change), Error> {
+    ) -> Result<(PortKey, PortChange), Error> {
         if key.port != 0 {
             return self.hold(names, key, holder).map(|change| (key, change));
         }
@@ -205,13 +205,18 @@ impl Ports {
         Err(none_left(key.ps))
     }
 
-    fn hold(&mut self, names: Names<'_>, key: PortKey, holder: Holder) -> Result<Change, Error> {
+    fn hold(
+        &mut self,
+        names: Names<'_>,
+        key: PortKey,
+        holder: Holder,
+    ) -> Result<PortChange, Error> {
         if let Some(claim) = self.claims.get_mut(&key) {
             if let Some(other) = claim.holders.iter().find(|o| holder.conflicts_with(o)) {
                 return Err(in_use(key, holder.meets_wildcard(other), SAME_PROCESS));
             }
             claim.holders.push(holder);
-            return Ok(Change::None);
+            return Ok(PortChange::None);
         }
         if self.sources.uses(key) {
             let by = "as the source of a connection of this process";
@@ -220,17 +225,17 @@ impl Ports {
         // First the sign: a process that finds the port finds the sign, too.
         let _sign = names
             .signs
-            .then(|| Sign::put_up(&key.sign(names.prefix)))
+            .then(|| PortSign::put_up(&key.sign(names.prefix)))
             .flatten();
         let hold = self.claim(&key.name(names.prefix), key, holder.ip.is_unspecified())?;
         let fds = hold.fds();
-        let claim = Claim {
+        let claim = PortClaim {
             hold,
             holders: vec![holder],
             _sign,
         };
         self.claims.insert(key, claim);
-        Ok(Change::New(fds))
+        Ok(PortChange::New(fds))
     }
 
     fn claim(&self, name: &str, key: PortKey, wildcard: bool) -> Result<Hold, Error> {
@@ -301,15 +306,15 @@ impl Ports {
     }
 
     /// Ends an identifier's hold.
-    pub(super) fn release(&mut self, key: PortKey, id: u64) -> Change {
+    pub(super) fn release(&mut self, key: PortKey, id: u64) -> PortChange {
         let Some(claim) = self.claims.get_mut(&key) else {
-            return Change::None;
+            return PortChange::None;
         };
         claim.holders.retain(|h| h.id != id);
         if claim.holders.is_empty() {
-            Change::Gone(claim.hold.fds())
+            PortChange::Gone(claim.hold.fds())
         } else {
-            Change::None
+            PortChange::None
         }
     }
 

@@ -6,14 +6,14 @@ use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, GlobalRoute, QpAttr, QpS
 
 use super::Route;
 use super::datagram::DEFAULT_QKEY;
-use super::service::State;
+use super::service::ServiceState;
 use super::state::{Connection, IdState, Progress};
 use crate::Error;
 
 /// The only port of every device.
 const PORT: u8 = 1;
 
-impl State {
+impl ServiceState {
     pub(super) fn qp_attr(&self, key: u64, to: QpState) -> Result<(QpAttr, AttrMask), Error> {
         let id = self.id(key)?;
         let phase = id.conversation.and_then(|c| self.agent.phase(c));

@@ -8,7 +8,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CommId, IpCmHeader, PrivateData, RejReason, Req, ServiceId};
 use ferroce_proto::verbs::{Mtu, QpType};
 
-use super::channel::{BacklogPlace, Queued};
+use super::channel::{BacklogPlace, QueuedEvent};
 use super::iwarp::StreamHold;
 use super::routing::port_of;
 use super::service::Work;
@@ -27,7 +27,7 @@ pub(super) struct Asked {
 
 /// What a request came by, and what answers it.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Origin {
+pub(super) enum IdOrigin {
     /// A conversation of MADs.
     Conversation(CommId),
     /// A TCP connection that is being set up.
@@ -36,7 +36,7 @@ pub(super) enum Origin {
 
 /// What a request gets that does not become a connection request event.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Refusal {
+pub(super) enum RequestRefusal {
     Reject(RejReason),
     /// It claims addresses that its sender cannot have.
     Forged(RejReason),
@@ -59,7 +59,7 @@ impl Work<'_> {
         let made = self
             .examine_connection(req, path)
             .and_then(|(asked, newcomer)| {
-                self.make_passive(Origin::Conversation(conversation), asked, newcomer)
+                self.make_passive(IdOrigin::Conversation(conversation), asked, newcomer)
             });
         let Err(refusal) = made else {
             // The program needs its time to answer.
@@ -71,8 +71,8 @@ impl Work<'_> {
         tracing::debug!(target: "ferroce::cm", from = ?path.remote, ?refusal, "request refused");
         self.count_forged(refusal, path.remote, req.local_comm_id);
         match refusal {
-            Refusal::Silent => self.state.agent.discard(conversation),
-            Refusal::Reject(reason) | Refusal::Forged(reason) => {
+            RequestRefusal::Silent => self.state.agent.discard(conversation),
+            RequestRefusal::Reject(reason) | RequestRefusal::Forged(reason) => {
                 let agent = &mut self.state.agent;
                 if let Err(error) =
                     agent.reject(self.now, conversation, reason, PrivateData::default())
@@ -83,16 +83,20 @@ impl Work<'_> {
         }
     }
 
-    fn examine_connection(&self, req: &Req, path: MadPath) -> Result<(Asked, Newcomer), Refusal> {
+    fn examine_connection(
+        &self,
+        req: &Req,
+        path: MadPath,
+    ) -> Result<(Asked, Newcomer), RequestRefusal> {
         let to = req.primary.remote_gid;
         let asked = self.examine(req.service_id, &req.private_data.0, to, path.remote)?;
         // Where the queue pair will send to.
         let gid = req.primary.local_gid;
         if self.host.is_local(gid.ip()) != self.host.is_local(path.remote.ip()) {
-            return Err(Refusal::Forged(RejReason::INVALID_GID));
+            return Err(RequestRefusal::Forged(RejReason::INVALID_GID));
         }
         if self.qp_type_of(asked.listener) != transport_of(req) {
-            return Err(Refusal::Reject(RejReason::INVALID_TRANSPORT));
+            return Err(RequestRefusal::Reject(RejReason::INVALID_TRANSPORT));
         }
         let newcomer = Newcomer {
             route: Some(passive_route(req, &asked.device)?),
@@ -114,27 +118,27 @@ impl Work<'_> {
         private_data: &[u8],
         to: Gid,
         from: Gid,
-    ) -> Result<Asked, Refusal> {
-        let key = port_of(service).ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;
+    ) -> Result<Asked, RequestRefusal> {
+        let key = port_of(service).ok_or(RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID))?;
         if !self.state.ports.is_claimed(key) {
-            return Err(Refusal::Reject(RejReason::INVALID_SERVICE_ID));
+            return Err(RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID));
         }
         let header = IpCmHeader::parse(private_data).map_err(|error| {
             tracing::debug!(target: "ferroce::cm", %error, "request without addresses");
-            Refusal::Reject(RejReason::CONSUMER_DEFINED)
+            RequestRefusal::Reject(RejReason::CONSUMER_DEFINED)
         })?;
         let from_outside = !self.host.is_local(from.ip());
         // The program takes this address for the peer's.
         if self.host.is_local(header.src.ip()) == from_outside {
-            return Err(Refusal::Forged(RejReason::CONSUMER_DEFINED));
+            return Err(RequestRefusal::Forged(RejReason::CONSUMER_DEFINED));
         }
         if !is_plausible(header.src.ip(), from_outside) || !is_plausible(header.dst, from_outside) {
-            return Err(Refusal::Forged(RejReason::CONSUMER_DEFINED));
+            return Err(RequestRefusal::Forged(RejReason::CONSUMER_DEFINED));
         }
         let listener = self.state.ports.listener(key, header.dst);
-        let listener = listener.ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;
+        let listener = listener.ok_or(RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID))?;
         let device = self.device_of(to.ip());
-        let device = device.ok_or(Refusal::Reject(RejReason::INVALID_GID))?;
+        let device = device.ok_or(RequestRefusal::Reject(RejReason::INVALID_GID))?;
         Ok(Asked {
             listener,
             src: scoped(header.src.ip(), header.src.port(), &device),
@@ -146,21 +150,21 @@ impl Work<'_> {
     /// Makes the identifier and tells the listener's owner.
     pub(super) fn make_passive(
         &mut self,
-        origin: Origin,
+        origin: IdOrigin,
         asked: Asked,
         newcomer: Newcomer,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), RequestRefusal> {
         let Some(listener) = self.state.ids.get(&asked.listener) else {
-            return Err(Refusal::Reject(RejReason::INVALID_SERVICE_ID));
+            return Err(RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID));
         };
         let place = BacklogPlace::take(&listener.backlog.taken, listener.backlog.limit)
-            .ok_or(Refusal::Silent)?;
+            .ok_or(RequestRefusal::Silent)?;
         // Without a handle the listener is being dropped. With one, this reference goes into the
         // event: it must not be the last one to go while we hold the lock.
         let listen_id = listener
             .handle
             .upgrade()
-            .ok_or(Refusal::Reject(RejReason::INVALID_SERVICE_ID))?;
+            .ok_or(RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID))?;
         let channel = Arc::clone(&listener.channel);
         let (ps, qp_type, options) = (listener.ps, listener.qp_type, listener.options);
         let key = self.state.new_key();
@@ -179,11 +183,11 @@ impl Work<'_> {
             ..IdState::new(Arc::downgrade(&id), &channel, ps, qp_type)
         };
         match origin {
-            Origin::Conversation(conversation) => {
+            IdOrigin::Conversation(conversation) => {
                 state.conversation = Some(conversation);
                 self.state.by_conversation.insert(conversation, key);
             }
-            Origin::Stream(number) => state.stream = StreamHold::SettingUp(number),
+            IdOrigin::Stream(number) => state.stream = StreamHold::SettingUp(number),
         }
         self.state.ids.insert(key, state);
         let event = Event {
@@ -193,7 +197,7 @@ impl Work<'_> {
             status: 0,
             param: newcomer.param,
         };
-        channel.push(Queued {
+        channel.push(QueuedEvent {
             event,
             place: Some(place),
         });
@@ -225,10 +229,10 @@ fn transport_of(req: &Req) -> Option<QpType> {
 
 /// The path of a request from this side. Its MTU is taken as it is: the asker's queue pair will use
 /// it.
-fn passive_route(req: &Req, device: &Device) -> Result<Route, Refusal> {
+fn passive_route(req: &Req, device: &Device) -> Result<Route, RequestRefusal> {
     let path = &req.primary;
-    let mtu =
-        Mtu::from_code(u32::from(req.path_mtu)).ok_or(Refusal::Reject(RejReason::INVALID_MTU))?;
+    let mtu = Mtu::from_code(u32::from(req.path_mtu))
+        .ok_or(RequestRefusal::Reject(RejReason::INVALID_MTU))?;
     let (sgid, sgid_index) = source_gid(device, path.remote_gid);
     Ok(Route {
         sgid,

@@ -9,7 +9,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::verbs::Mtu;
 
 use super::neighbour::scope_of;
-use super::ports::{Change, Holder, Names, PortKey};
+use super::ports::{Holder, Names, PortChange, PortKey};
 use super::request::source_gid;
 use super::service::Work;
 use super::state::{IdState, PortHold, Progress};
@@ -49,7 +49,7 @@ impl Work<'_> {
             signs: self.host.leaves_out_users(),
         };
         let (port, change) = self.state.ports.bind(names, wanted, holder)?;
-        if let Change::New(fds) = change {
+        if let PortChange::New(fds) = change {
             for fd in fds {
                 self.host.watch(fd, port.token());
             }

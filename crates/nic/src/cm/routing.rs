@@ -9,7 +9,7 @@ use ferroce_proto::mad::{CmMad, CommId, Mad, Message, ServiceId};
 
 use super::PortSpace;
 use super::ports::PortKey;
-use super::request::Refusal;
+use super::request::RequestRefusal;
 use super::service::{Work, slot_of};
 use super::speaker::{Between, Speaker};
 use super::waiting::Whose;
@@ -189,7 +189,7 @@ impl Work<'_> {
         let received = receive(self.state.ports.socket(key)?).inspect_err(|error| {
             tracing::warn!(target: "ferroce::cm", %error, ?key, "claim of a port unreadable");
         });
-        let Received { sender, said } = received.ok()??;
+        let PortMessage { sender, said } = received.ok()??;
         let speaker = sender.map(Speaker::Port);
         let relation = speaker.map_or(Relation::Foreign, |s| s.user(self.host).relation);
         let is_foreign = relation == Relation::Foreign;
@@ -239,8 +239,8 @@ impl Work<'_> {
     }
 
     /// Counts a request that claims addresses that its sender cannot have.
-    pub(super) fn count_forged(&self, refusal: Refusal, from: Gid, id: CommId) {
-        if let Refusal::Forged(_) = refusal {
+    pub(super) fn count_forged(&self, refusal: RequestRefusal, from: Gid, id: CommId) {
+        if let RequestRefusal::Forged(_) = refusal {
             let party = self.party(from, Some(id));
             self.host.count_denied(party, Denial::Origin);
         }
@@ -303,7 +303,7 @@ fn frame(from: Gid, to: Gid, mad: &Mad) -> [u8; FRAME] {
 }
 
 /// A message that came to the socket of a port.
-struct Received {
+struct PortMessage {
     /// `None`: the kernel did not say.
     sender: Option<Credentials>,
     /// `None`: it makes no sense.
@@ -311,15 +311,15 @@ struct Received {
 }
 
 /// The next message; `None` if there is none.
-fn receive(socket: &Dgram) -> io::Result<Option<Received>> {
+fn receive(socket: &Dgram) -> io::Result<Option<PortMessage>> {
     let mut room = [0; FRAME];
     Ok(match socket.recv_from(&mut room)? {
         (Record::Nothing, _) => None,
-        (Record::Whole(FRAME), sender) => Some(Received {
+        (Record::Whole(FRAME), sender) => Some(PortMessage {
             sender,
             said: unframe(&room),
         }),
-        (_, sender) => Some(Received { sender, said: None }),
+        (_, sender) => Some(PortMessage { sender, said: None }),
     })
 }
 

@@ -12,7 +12,7 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, CommId, Mad};
 use ferroce_proto::time::Time;
 
-use super::channel::Queued;
+use super::channel::QueuedEvent;
 use super::host::{Host, Via};
 use super::iwarp::Iwarp;
 use super::lookout::Lookout;
@@ -62,7 +62,7 @@ pub(super) struct ServiceInner {
     pub(super) host: Weak<dyn Host>,
     /// Sends to the sockets that claim ports.
     sender: Dgram,
-    state: Mutex<State>,
+    state: Mutex<ServiceState>,
     /// The state's deadline, for a look without the lock.
     deadline: AtomicU64,
     /// The time for MADs from other hosts that name no conversation.
@@ -72,7 +72,7 @@ pub(super) struct ServiceInner {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct ServiceState {
     pub(super) agent: Agent,
     pub(super) ids: BTreeMap<u64, IdState>,
     pub(super) by_conversation: BTreeMap<CommId, u64>,
@@ -91,14 +91,14 @@ pub(super) struct State {
 
 /// The service's state, locked, with what a step needs besides.
 pub(super) struct Work<'a> {
-    pub(super) state: &'a mut State,
+    pub(super) state: &'a mut ServiceState,
     pub(super) host: &'a dyn Host,
     pub(super) service: &'a CmService,
     pub(super) sender: &'a Dgram,
     pub(super) now: Time,
     /// Events to drop after unlocking: the last reference to an identifier may go with them, which
     /// calls the service.
-    pub(super) trash: Vec<Queued>,
+    pub(super) trash: Vec<QueuedEvent>,
 }
 
 impl CmService {
@@ -114,7 +114,7 @@ impl CmService {
             random: Random::new(random::u64),
             max_half_open: MAX_HALF_OPEN,
         };
-        let state = State {
+        let state = ServiceState {
             agent: Agent::new(config),
             ids: BTreeMap::new(),
             by_conversation: BTreeMap::new(),
@@ -316,7 +316,7 @@ impl CmService {
     }
 
     /// Reads the state.
-    pub(super) fn look<R>(&self, f: impl FnOnce(&State) -> R) -> R {
+    pub(super) fn look<R>(&self, f: impl FnOnce(&ServiceState) -> R) -> R {
         f(&lock(&self.0.state))
     }
 }
@@ -328,7 +328,7 @@ impl ServiceInner {
     }
 }
 
-impl State {
+impl ServiceState {
     pub(super) fn new_key(&mut self) -> u64 {
         let key = self.next_key;
         self.next_key += 1;

@@ -16,7 +16,7 @@ use super::speaker::Between;
 use crate::base::denials::Denial;
 
 /// A request on its way: source, destination, MAD.
-pub(super) type Request<'a> = (Gid, Gid, &'a CmMad);
+pub(super) type WaitingRequest<'a> = (Gid, Gid, &'a CmMad);
 
 /// Requests that wait at this host: those to a port whose owner has not yet read the ones before,
 /// because the queue of a datagram socket is short, those to a listener whose backlog is full, and
@@ -32,7 +32,7 @@ pub(super) type Request<'a> = (Gid, Gid, &'a CmMad);
 /// those behind it are not looked at, so that a crowd costs no more than a few.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
-    lines: BTreeMap<Line, VecDeque<Waiting>>,
+    lines: BTreeMap<Line, VecDeque<WaitingPort>>,
     count: usize,
     retry: Option<(Time, Duration)>,
 }
@@ -46,7 +46,7 @@ struct Line {
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingPort {
     from: Gid,
     mad: Box<CmMad>,
     since: Time,
@@ -85,7 +85,7 @@ impl Blocked {
     }
 
     /// Returns whether there is room for it.
-    fn push(&mut self, line: Line, waiting: Waiting) -> bool {
+    fn push(&mut self, line: Line, waiting: WaitingPort) -> bool {
         let limit = match line.whose {
             Whose::Own => Self::LIMIT,
             Whose::Wire | Whose::Here => Self::LIMIT_FOR_OTHERS,
@@ -109,7 +109,7 @@ impl Blocked {
     }
 
     /// The first of a line leaves it.
-    fn take_first(&mut self, line: Line) -> Option<Waiting> {
+    fn take_first(&mut self, line: Line) -> Option<WaitingPort> {
         let first = self.lines.get_mut(&line)?.pop_front();
         if first.is_none() {
             self.lines.remove(&line);
@@ -119,7 +119,7 @@ impl Blocked {
     }
 
     /// It could not go on: it is the first of its line again.
-    fn put_back(&mut self, line: Line, waiting: Waiting) {
+    fn put_back(&mut self, line: Line, waiting: WaitingPort) {
         self.lines.entry(line).or_default().push_front(waiting);
         self.count += 1;
     }
@@ -142,10 +142,10 @@ impl Work<'_> {
     pub(super) fn wait(
         &mut self,
         port: PortKey,
-        (from, to, mad): Request<'_>,
+        (from, to, mad): WaitingRequest<'_>,
         whose: Whose,
     ) -> bool {
-        let waiting = Waiting {
+        let waiting = WaitingPort {
             from,
             mad: Box::new(mad.clone()),
             since: self.now,
@@ -163,7 +163,7 @@ impl Work<'_> {
     pub(super) fn wait_or_refuse(
         &mut self,
         port: Option<PortKey>,
-        request: Request<'_>,
+        request: WaitingRequest<'_>,
         whose: Whose,
     ) {
         let waits = port.is_some_and(|port| self.wait(port, request, whose));
@@ -173,7 +173,7 @@ impl Work<'_> {
     }
 
     /// Answers a request in the place of the process that should offer the service.
-    fn refuse(&mut self, (from, to, mad): Request<'_>, whose: Whose) {
+    fn refuse(&mut self, (from, to, mad): WaitingRequest<'_>, whose: Whose) {
         let answer = answer_unoffered(mad);
         match (whose, answer) {
             // The process that was asked answers: nobody listens.
@@ -289,7 +289,7 @@ impl Work<'_> {
         }
     }
 
-    fn attempt(&mut self, line: Line, w: &Waiting) -> Delivery {
+    fn attempt(&mut self, line: Line, w: &WaitingPort) -> Delivery {
         if line.whose == Whose::Here {
             return self.delivery_here(&w.mad, w.from);
         }
@@ -298,7 +298,7 @@ impl Work<'_> {
     }
 
     /// A request waits no longer.
-    fn delivered(&mut self, line: Line, w: &Waiting) {
+    fn delivered(&mut self, line: Line, w: &WaitingPort) {
         match line.whose {
             Whose::Here => {
                 let between = Between {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferroce_os::ring::{SharedArea, SharedShortRing};
 use ferroce_os::unix::LocalUser;
-use ferroce_proto::auth::handshake::Message;
+use ferroce_proto::auth::handshake::AuthMessage;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::iwarp::Chunk;
 use ferroce_proto::time::Time;
@@ -21,12 +21,12 @@ use crate::cm::{Speaker, Via};
 use crate::link::local::{
     ConnectError, Frame, LocalFrame, RETURNED, ShortRingEvent, ShortRingNotice,
 };
-use crate::link::path::{Came, Origin};
-use crate::link::wire::private_ports::{Flow, Strays};
+use crate::link::path::{Ingress, Origin};
+use crate::link::wire::private_ports::{PortFlow, Strays};
 use crate::link::{Inbound, InboundRun};
 use crate::objects::groups::GroupAt;
+use crate::objects::qp::BriefTaken;
 use crate::objects::qp::ShortRingOffer;
-use crate::objects::qp::Taken;
 use crate::services::auth::{Auth, is_of_device};
 
 /// Packets of a round that are no stream: a message or two, or its acknowledgement.
@@ -129,7 +129,7 @@ impl Dispatch {
                 addressing,
                 bytes,
             } => {
-                let came = Came { origin, addressing };
+                let came = Ingress { origin, addressing };
                 let brief = self.deliver_brief(nic, came, bytes, now);
                 let taken = brief.unwrap_or_else(|| {
                     if Chunk::is_one(bytes) {
@@ -286,7 +286,7 @@ impl Dispatch {
             && !run
                 .packets
                 .iter()
-                .any(|packet| Drain::is_one(packet) || Message::is_one(packet));
+                .any(|packet| Drain::is_one(packet) || AuthMessage::is_one(packet));
         if !is_own {
             return false;
         }
@@ -341,7 +341,7 @@ impl Dispatch {
         if found
             && inbound.src_port != ROCE_UDP_PORT
             && !inbound.addressing.dst.is_multicast()
-            && self.strays.count(Flow::of(inbound))
+            && self.strays.count(PortFlow::of(inbound))
         {
             nic.services
                 .expect_flow(&inbound.addressing, inbound.src_port);
@@ -358,7 +358,7 @@ impl Dispatch {
 
     /// As [`on_own`](Self::on_own), where a key is set.
     fn on_own_tagged(&mut self, nic: &Nic, auth: &Auth, inbound: &Inbound<'_>, now: Time) {
-        if Message::is_one(inbound.packet) {
+        if AuthMessage::is_one(inbound.packet) {
             return nic.services.on_handshake(auth, inbound, now);
         }
         let dest = dest_qp(inbound.packet).unwrap_or_default();
@@ -406,7 +406,7 @@ impl Dispatch {
     fn deliver_brief(
         &mut self,
         nic: &Nic,
-        came: Came<'_>,
+        came: Ingress<'_>,
         bytes: &[u8],
         now: Time,
     ) -> Option<Result<(), (Qpn, DropReason)>> {
@@ -423,11 +423,11 @@ impl Dispatch {
         };
         let qp = known.or(found.as_ref())?;
         let taken = qp.on_brief(came, &brief, bytes.len(), now);
-        if taken == Ok(Taken::Unusual) {
+        if taken == Ok(BriefTaken::Unusual) {
             return None;
         }
         self.packets += 1;
-        if let Some(found) = found.filter(|_| taken != Ok(Taken::Quiet)) {
+        if let Some(found) = found.filter(|_| taken != Ok(BriefTaken::Quiet)) {
             self.touched.push(found);
         }
         Some(taken.map(drop).map_err(|why| (dest, why)))
@@ -453,7 +453,7 @@ impl Dispatch {
     fn deliver(
         &mut self,
         nic: &Nic,
-        came: Came<'_>,
+        came: Ingress<'_>,
         bytes: &[u8],
         now: Time,
     ) -> Result<(), (Qpn, DropReason)> {
@@ -466,7 +466,7 @@ impl Dispatch {
     fn deliver_packet(
         &mut self,
         nic: &Nic,
-        came: Came<'_>,
+        came: Ingress<'_>,
         packet: &Packet<'_>,
         len: usize,
         now: Time,
@@ -497,7 +497,7 @@ impl Dispatch {
     fn deliver_to_group(
         &mut self,
         nic: &Nic,
-        came: Came<'_>,
+        came: Ingress<'_>,
         packet: &Packet<'_>,
         len: usize,
         now: Time,
@@ -580,7 +580,7 @@ impl Nic {
     }
 
     /// Counts a packet that is thrown away.
-    fn drop_packet(&self, Came { origin, addressing }: Came<'_>, dest: Qpn, why: DropReason) {
+    fn drop_packet(&self, Ingress { origin, addressing }: Ingress<'_>, dest: Qpn, why: DropReason) {
         let device = self.services.devices.with_address(addressing.dst.ip());
         let counters = device
             .as_ref()

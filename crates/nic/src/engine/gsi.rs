@@ -22,7 +22,7 @@ use crate::base::sync::lock;
 use crate::cm::{Host, Via};
 use crate::link::Batch;
 use crate::link::local::{ConnectError, Frame, is_vouched};
-use crate::link::path::{Came, Egress, Origin, Policy};
+use crate::link::path::{Egress, Ingress, Origin, Policy};
 use crate::link::stream::Connection;
 use crate::link::token::Token;
 use crate::link::wire::private_ports::PRIVATE_PORTS;
@@ -284,7 +284,7 @@ impl Nic {
     /// which name the process.
     pub(super) fn on_gsi_packet(
         &self,
-        came: Came<'_>,
+        came: Ingress<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
         let addressing = came.addressing;

@@ -32,7 +32,7 @@ const LINGER: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 
 /// How far the leave is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum LeaveStage {
     Staying,
     Asked,
     Left,
@@ -47,7 +47,7 @@ pub(super) struct Leaving {
     has_thread: bool,
     /// Whether what the process did is printed.
     summarises: bool,
-    stage: Mutex<Stage>,
+    stage: Mutex<LeaveStage>,
     changed: Condvar,
 }
 
@@ -55,9 +55,9 @@ impl Leaving {
     /// Of this process. Without a device thread nobody would take it.
     pub(super) fn new(has_thread: bool) -> Self {
         let stage = if has_thread {
-            Stage::Staying
+            LeaveStage::Staying
         } else {
-            Stage::Left
+            LeaveStage::Left
         };
         Self {
             process: process::id(),
@@ -75,14 +75,14 @@ impl Leaving {
 
     /// In the device thread: takes the leave that was asked for, if one was.
     pub(super) fn take_leave(&self, nic: &Nic) {
-        if *lock(&self.stage) != Stage::Asked {
+        if *lock(&self.stage) != LeaveStage::Asked {
             return;
         }
         nic.say_goodbye();
         if self.summarises {
             nic.print_summary();
         }
-        *lock(&self.stage) = Stage::Left;
+        *lock(&self.stage) = LeaveStage::Left;
         self.changed.notify_all();
     }
 }
@@ -94,15 +94,15 @@ impl Nic {
             return;
         }
         let mut stage = lock(&self.leaving.stage);
-        if *stage == Stage::Staying {
-            *stage = Stage::Asked;
+        if *stage == LeaveStage::Staying {
+            *stage = LeaveStage::Asked;
             self.services.sleeper.leave();
         }
         // Whether it was done in time makes no difference to an exit.
         drop(
             self.leaving
                 .changed
-                .wait_timeout_while(stage, PATIENCE, |s| *s != Stage::Left),
+                .wait_timeout_while(stage, PATIENCE, |s| *s != LeaveStage::Left),
         );
     }
 

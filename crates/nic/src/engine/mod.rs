@@ -21,7 +21,7 @@ use ferroce_os::lock::Lock;
 use ferroce_os::netlink::RouteSocket;
 
 use self::leave::Leaving;
-use self::progress::Progress;
+use self::progress::RoundState;
 use crate::base::counters::Counters;
 use crate::base::denials::{Asker, Denial};
 use crate::cm::CmService;
@@ -40,7 +40,7 @@ pub struct Nic {
     /// PSN of the next packet from QP1.
     gsi_psn: AtomicU32,
     repeats: Mutex<Repeats>,
-    progress: Lock<Progress>,
+    progress: Lock<RoundState>,
     leaving: Leaving,
 }
 

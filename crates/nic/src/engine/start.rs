@@ -9,7 +9,7 @@ use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::random;
 
 use super::leave::Leaving;
-use super::progress::Progress;
+use super::progress::RoundState;
 use super::{network, thread};
 use crate::Error;
 use crate::Nic;
@@ -120,7 +120,7 @@ impl Nic {
             cm: OnceLock::new(),
             gsi_psn: AtomicU32::new(random::u32()),
             repeats: Mutex::default(),
-            progress: Lock::new(Progress::new(incoming)),
+            progress: Lock::new(RoundState::new(incoming)),
             leaving: Leaving::new(has_thread),
         });
         let host: Weak<Self> = Arc::downgrade(&nic);

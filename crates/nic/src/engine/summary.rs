@@ -10,7 +10,7 @@ use ferroce_os::environment::variable;
 use super::Nic;
 use crate::Device;
 use crate::base::carrier::Carrier;
-use crate::base::counters::Way;
+use crate::base::counters::DirectWay;
 use crate::base::tally::{Tallied, Tally};
 
 /// The variable.
@@ -54,7 +54,7 @@ fn line(who: &str, device: &Device) -> Option<String> {
 
 /// SENDs, and what was done without packets.
 fn operations(sum: &Tally) -> String {
-    let direct = Way::ALL
+    let direct = DirectWay::ALL
         .map(|way| sum.get(Tallied::Direct(way)))
         .iter()
         .sum::<u64>();
@@ -68,7 +68,7 @@ fn operations(sum: &Tally) -> String {
 
 /// Bytes moved, and how many percent of them on each path.
 fn paths(sum: &Tally) -> String {
-    let direct = Way::ALL
+    let direct = DirectWay::ALL
         .map(|way| sum.get(Tallied::DirectBytes(way)))
         .iter()
         .sum::<u64>();
@@ -99,7 +99,7 @@ mod tests {
     fn each_path_has_its_share() {
         let sum = Tally::default();
         assert_eq!(paths(&sum), "bytes=0");
-        sum.count_direct(Way::Out, 750, false);
+        sum.count_direct(DirectWay::Out, 750, false);
         sum.change_carrier(Carrier::Ring);
         sum.count_tx(1, 249);
         sum.change_carrier(Carrier::Wire);

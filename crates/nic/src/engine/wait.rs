@@ -15,7 +15,7 @@ use ferroce_os::thread::uncancellable;
 use ferroce_os::waiter::Woken;
 use ferroce_proto::time::Time;
 
-use super::progress::Progress;
+use super::progress::RoundState;
 use crate::Nic;
 use crate::base::events::{EventQueue, Owned};
 use crate::objects::cq::DirectDelivery;
@@ -81,14 +81,14 @@ impl Nic {
 
     /// Does what `Engine::rests_at_door` says.
     pub(super) fn is_at_rest(&self) -> bool {
-        let rests = |progress: LockGuard<'_, Progress>| !progress.watches_rings();
+        let rests = |progress: LockGuard<'_, RoundState>| !progress.watches_rings();
         self.progress.try_lock().is_some_and(rests)
     }
 
     /// Makes rounds until `is_quiet`, but not for ever.
     fn rest(
         &self,
-        is_quiet: impl Fn(&mut Progress) -> bool,
+        is_quiet: impl Fn(&mut RoundState) -> bool,
         delivery: fn() -> DirectDelivery<'static>,
     ) {
         for _ in 0..ROUNDS_AT_DOOR {
@@ -197,7 +197,7 @@ impl Nic {
 
     /// Makes a round, unless another thread makes one. Returns whether there was anything to do.
     fn make_round(&self, delivery: &mut DirectDelivery<'_>) -> bool {
-        let round = |mut progress: LockGuard<'_, Progress>| {
+        let round = |mut progress: LockGuard<'_, RoundState>| {
             progress.run_awaited(self, clock::monotonic(), delivery)
         };
         let any = self.progress.try_lock().is_some_and(round);

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::Error;
 
-pub(super) use network::{Frame, Network};
+pub(super) use network::{Network, NetworkFrame};
 
 /// The environment variable.
 const VARIABLE: &str = "FERROCE_FAULT";
@@ -20,7 +20,7 @@ pub(crate) struct Chance(u64);
 
 /// What the network does to packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct LinkFault {
     /// The packet vanishes.
     pub(crate) drop: Chance,
     /// It comes twice.
@@ -35,7 +35,7 @@ pub(crate) struct Fault {
     pub(crate) seed: u64,
 }
 
-impl Fault {
+impl LinkFault {
     /// The faults that the environment asks for; `None` if the variable is not set or empty.
     ///
     /// # Errors

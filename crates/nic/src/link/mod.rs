@@ -17,7 +17,7 @@ pub(crate) mod token;
 pub(crate) mod wire;
 
 use crate::base::addressing::Addressing;
-use crate::link::path::{Came, Origin};
+use crate::link::path::{Ingress, Origin};
 use crate::services::auth::Auth;
 
 /// Packets for one destination, back to back.
@@ -130,8 +130,8 @@ pub(crate) struct InboundRun<'a> {
 impl<'a> InboundRun<'a> {
     /// How they came. This process or an own-user one took them off the wire: others cannot make
     /// such a run.
-    pub(crate) fn came(&self) -> Came<'_> {
-        Came {
+    pub(crate) fn came(&self) -> Ingress<'_> {
+        Ingress {
             origin: Origin::WIRE,
             addressing: &self.addressing,
         }
@@ -172,8 +172,8 @@ impl<'a> Inbound<'a> {
     }
 
     /// How it came.
-    pub(crate) fn came(&self) -> Came<'_> {
-        Came {
+    pub(crate) fn came(&self) -> Ingress<'_> {
+        Ingress {
             origin: Origin::WIRE,
             addressing: &self.addressing,
         }

@@ -24,14 +24,14 @@ use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::ROCE_UDP_PORT;
 
 use super::InboundRun;
-use super::fault::Fault;
+use super::fault::LinkFault;
 use crate::Error;
 use crate::base::sync::lock;
 
 use self::private_ports::{Receivers, Senders};
 use bad_network::BadNetwork;
-use receive::Receiver;
-use shared_port::{SharedPort, Sign};
+use receive::WireReceiver;
+use shared_port::{SharedPort, SharedPortSign};
 
 /// Which sockets to receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +52,12 @@ pub(crate) struct WireLink {
     v4: Option<SharedPort>,
     v6: Option<SharedPort>,
     /// Tells other users' processes that a Ferroce is on the port.
-    sign: Mutex<Option<Sign>>,
+    sign: Mutex<Option<SharedPortSign>>,
     /// None: everything is sent from port 4791, and no flow has a socket.
     senders: Option<Senders>,
     receivers: Receivers,
     /// Taken out by the thread that receives, so that no lock is held while packets are handled.
-    receiver: Mutex<Option<Box<Receiver>>>,
+    receiver: Mutex<Option<Box<WireReceiver>>>,
     bad_network: Option<BadNetwork>,
     /// The errno of the last datagram that the kernel refused to send.
     last_refusal: AtomicI32,
@@ -77,13 +77,13 @@ impl WireLink {
     /// # Errors
     /// EADDRINUSE if anybody else owns the port; EAFNOSUPPORT in a namespace without IP; EMFILE and
     /// the like.
-    pub(crate) fn open(slot: Option<u16>, fault: Option<Fault>) -> Result<Self, Error> {
+    pub(crate) fn open(slot: Option<u16>, fault: Option<LinkFault>) -> Result<Self, Error> {
         Self::open_at(ROCE_UDP_PORT, slot, fault)
     }
 
-    fn open_at(port: u16, slot: Option<u16>, fault: Option<Fault>) -> Result<Self, Error> {
+    fn open_at(port: u16, slot: Option<u16>, fault: Option<LinkFault>) -> Result<Self, Error> {
         // Before the port is bound: it is looked for by processes that find the port taken.
-        let sign = Sign::put_up(port);
+        let sign = SharedPortSign::put_up(port);
         let v4 = SharedPort::open(port, false)?;
         let v6 = SharedPort::open(port, true)?;
         if v4.is_none() && v6.is_none() {
@@ -104,7 +104,7 @@ impl WireLink {
             sign: Mutex::new(sign.filter(|_| has_port)),
             senders: slot.map(Senders::new),
             receivers: Receivers::default(),
-            receiver: Mutex::new(Some(Box::new(Receiver::new()))),
+            receiver: Mutex::new(Some(Box::new(WireReceiver::new()))),
             bad_network,
             last_refusal: AtomicI32::new(0),
             cuts: AtomicBool::new(cuts),
@@ -156,7 +156,7 @@ impl WireLink {
         }
         let port = self.ports().next().map_or(ROCE_UDP_PORT, SharedPort::port);
         let fresh = if sign.is_none() {
-            Sign::put_up(port)
+            SharedPortSign::put_up(port)
         } else {
             None
         };
@@ -218,10 +218,10 @@ impl WireLink {
         }
     }
 
-    /// Receives from some sockets, up to about `budget` of each (see [`Receiver`]), and hands to
-    /// `each` the packets of a few datagrams, or `None` for one whose ICRC is wrong or that is too
-    /// short or too long for a packet. Returns whether there may be more. Only one thread receives
-    /// at a time; a second one is told that there may be more.
+    /// Receives from some sockets, up to about `budget` of each (see [`WireReceiver`]), and hands
+    /// to `each` the packets of a few datagrams, or `None` for one whose ICRC is wrong or that is
+    /// too short or too long for a packet. Returns whether there may be more. Only one thread
+    /// receives at a time; a second one is told that there may be more.
     pub(crate) fn recv(
         &self,
         of: Of,

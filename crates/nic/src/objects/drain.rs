@@ -8,7 +8,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::wire::Drain;
 
 use crate::base::addressing::Addressing;
-use crate::link::path::{Came, Egress};
+use crate::link::path::{Egress, Ingress};
 use crate::link::{Batch, Inbound};
 use crate::objects::services::Services;
 
@@ -49,7 +49,7 @@ impl Services {
 
     /// An answer to a question of a queue pair here: a reliable one wanted to know its peer,
     /// another one how much room there is.
-    pub(crate) fn on_drain_answer(&self, came: Came<'_>, answer: &Drain, now: Time) {
+    pub(crate) fn on_drain_answer(&self, came: Ingress<'_>, answer: &Drain, now: Time) {
         if let Some(qp) = self.qps.find(answer.to) {
             qp.on_echo(came, answer);
         }

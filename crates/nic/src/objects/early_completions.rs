@@ -10,7 +10,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
 use crate::objects::cq::DirectDelivery;
-use crate::objects::qp::End;
+use crate::objects::qp::RingEnd;
 use crate::objects::services::Services;
 use crate::services::revoke::{Closing, revoke};
 
@@ -126,7 +126,7 @@ impl Services {
             return self.end_early_completion();
         }
         if let Some(qp) = self.qps.find(holder) {
-            qp.on_short_ring(End::Receiving, now, &mut DirectDelivery::default());
+            qp.on_short_ring(RingEnd::Receiving, now, &mut DirectDelivery::default());
         }
     }
 

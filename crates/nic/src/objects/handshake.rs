@@ -1,7 +1,7 @@
 //! The handshake before a queue pair's move to RTR: its messages, out and in.
 
 use ferroce_os::clock;
-use ferroce_proto::auth::handshake::{Asking, Failure, Kind, Message, PATIENCE};
+use ferroce_proto::auth::handshake::{Asking, AuthKind, AuthMessage, Failure, PATIENCE};
 use ferroce_proto::auth::{End, Nonce};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
@@ -67,12 +67,12 @@ impl Services {
     /// Takes a message of the handshake.
     pub(crate) fn on_handshake(&self, auth: &Auth, inbound: &Inbound<'_>, now: Time) {
         let came = &inbound.addressing;
-        let Some(message) = Message::parse(inbound.packet).filter(|_| !came.dst.is_multicast())
+        let Some(message) = AuthMessage::parse(inbound.packet).filter(|_| !came.dst.is_multicast())
         else {
             return;
         };
-        let authentic = Message::is_authentic(auth.secret(), &addresses(came), inbound.packet);
-        if message.kind != Kind::Ask {
+        let authentic = AuthMessage::is_authentic(auth.secret(), &addresses(came), inbound.packet);
+        if message.kind != AuthKind::Ask {
             auth.on_answer(came, &message, authentic);
             if let Some(qp) = self.qps.find(message.to) {
                 qp.on_answer(auth, came, &message, authentic, now);
@@ -103,7 +103,7 @@ impl Services {
     }
 
     /// Sends a message. One that finds no way or a full socket is lost: the asker asks again.
-    pub(crate) fn send_message(&self, auth: &Auth, addressing: Addressing, message: &Message) {
+    pub(crate) fn send_message(&self, auth: &Auth, addressing: Addressing, message: &AuthMessage) {
         let Ok((egress, _)) = self.wire_to_qp(addressing.dst, message.to) else {
             return;
         };

@@ -23,7 +23,7 @@ use crate::link::local::ConnectError;
 use crate::link::local::neighbours::Neighbours;
 use crate::link::path::{Egress, Policy};
 use crate::link::token::Token;
-use crate::link::wire::private_ports::{Flow, private_port_number, private_port_to};
+use crate::link::wire::private_ports::{PortFlow, private_port_number, private_port_to};
 use crate::link::wire::ways_out::Wire;
 use crate::objects::ah::AhTable;
 use crate::objects::cq::{CqEvent, DirectDelivery};
@@ -232,7 +232,7 @@ impl Services {
     }
     /// Asks the kernel for what comes with these addresses from a port.
     pub(crate) fn expect_flow(&self, addressing: &Addressing, port: u16) {
-        let flow = Flow {
+        let flow = PortFlow {
             local: addressing.dst,
             peer: addressing.src,
             port,

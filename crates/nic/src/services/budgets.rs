@@ -19,11 +19,11 @@ type RemoteProcess = (Gid, u16);
 /// All accounts of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Budgets {
-    known: Mutex<Known>,
+    known: Mutex<Accounts>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Accounts {
     by_place: HashMap<RemoteProcess, Weak<Account>>,
     /// Number of entries when unused ones were last removed.
     kept: usize,

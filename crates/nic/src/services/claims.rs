@@ -50,21 +50,21 @@ pub(crate) type Judge<'a> = &'a dyn Fn(Credentials) -> bool;
 
 /// The names that the kernel listed last, and what was found by them.
 #[derive(Debug)]
-struct Known {
+struct ListedNames {
     alternates: Vec<String>,
     reading: TimeShare,
     found: HashMap<String, String>,
 }
 
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(|| {
-    Mutex::new(Known {
+static KNOWN: LazyLock<Mutex<ListedNames>> = LazyLock::new(|| {
+    Mutex::new(ListedNames {
         alternates: Vec::new(),
         reading: TimeShare::new(PART, MOST_SAVED),
         found: HashMap::new(),
     })
 });
 
-impl Known {
+impl ListedNames {
     /// Reads the list, unless that took too much of the time lately. `forced`: in any case.
     fn refresh(&mut self, forced: bool) {
         let start = clock::monotonic();

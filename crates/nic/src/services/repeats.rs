@@ -13,11 +13,11 @@ use ferroce_proto::mad::Mad;
 const KEPT: usize = 64;
 
 /// Destination, and transaction and attribute of the datagram's header.
-type Key = (Gid, [u8; 10]);
+type RepeatKey = (Gid, [u8; 10]);
 
 /// The last datagrams, and how often each was sent again.
 #[derive(Debug, Default)]
-pub(crate) struct Repeats(VecDeque<(Key, u8)>);
+pub(crate) struct Repeats(VecDeque<(RepeatKey, u8)>);
 
 impl Repeats {
     /// A datagram is sent. Returns how often it was sent before, as far as is known.

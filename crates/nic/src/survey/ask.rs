@@ -41,7 +41,7 @@ pub enum Said {
 }
 
 /// A process that was asked.
-struct Asked {
+struct AskedProcess {
     slot: u16,
     peer: Credentials,
     socket: SeqSocket,
@@ -81,16 +81,16 @@ fn ask(wanted: impl Fn(&Credentials) -> bool) -> io::Result<Vec<Process>> {
         };
         let peer = socket.peer()?;
         if wanted(&peer) {
-            asked.push(Asked::new(slot, peer, socket));
+            asked.push(AskedProcess::new(slot, peer, socket));
         }
     }
     asked.sort_by_key(|one| one.slot);
     hear(&mut asked)?;
-    Ok(asked.into_iter().map(Asked::into_process).collect())
+    Ok(asked.into_iter().map(AskedProcess::into_process).collect())
 }
 
 /// Waits for answers.
-fn hear(asked: &mut [Asked]) -> io::Result<()> {
+fn hear(asked: &mut [AskedProcess]) -> io::Result<()> {
     let poller = Poller::new()?;
     for (index, one) in asked.iter().enumerate() {
         if one.said.is_none() {
@@ -119,7 +119,7 @@ fn hear(asked: &mut [Asked]) -> io::Result<()> {
     Ok(())
 }
 
-impl Asked {
+impl AskedProcess {
     /// Asks, unless the answer is known.
     fn new(slot: u16, peer: Credentials, socket: SeqSocket) -> Self {
         let identity = Identity::read();

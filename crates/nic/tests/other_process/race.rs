@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ferroce_nic::Way;
+use ferroce_nic::DirectWay;
 use ferroce_proto::verbs::{RemoteAddr, SendOp, WcStatus};
 
 use super::peer::Peer;
@@ -15,7 +15,7 @@ const SHORT: usize = 4 << 10;
 /// Copies by the direct way.
 pub(crate) fn counted(end: &End) -> u64 {
     let counters = end.context.device().counters();
-    Way::ALL.iter().map(|way| counters.direct(*way)).sum()
+    DirectWay::ALL.iter().map(|way| counters.direct(*way)).sum()
 }
 
 /// What the peer's memory is in for: WRITEs, READs and atomics by turns, long and short. READs go

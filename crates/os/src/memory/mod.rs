@@ -47,7 +47,7 @@ pub use pages::{page_size, prefetch, probe_range};
 pub use peer_pages::{PeerFile, PeerPages};
 pub use proof::{Proof, ProofPage};
 pub(crate) use remote::iovec;
-pub use remote::{MAX_PIECES, Process, Task, is_refusal};
+pub use remote::{MAX_PIECES, OtherProcess, Task, is_refusal};
 pub use shared::{OwnWords, PeerWords};
 pub use short_copies::MemoryFile;
 

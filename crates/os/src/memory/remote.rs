@@ -49,7 +49,7 @@ impl fmt::Display for Task {
 
 /// The address space of another process, or of this one.
 #[derive(Debug)]
-pub struct Process {
+pub struct OtherProcess {
     task: Task,
     proof: Proof,
     /// Tells that the process has ended, also when its number has been given out again.
@@ -68,7 +68,7 @@ pub(crate) fn iovec(piece: &Piece<'_>) -> libc::iovec {
     }
 }
 
-impl Process {
+impl OtherProcess {
     /// The address space that has `proof`, of the process of a thread, as this process's PID
     /// namespace has the numbers. The thread never executes a program: what the kernel finds under
     /// its number is that address space, or nothing.

@@ -19,7 +19,7 @@ const WORD: usize = size_of::<u64>();
 #[derive(Debug)]
 pub struct OwnWords {
     fd: Fd,
-    words: Words,
+    words: MappedWords,
 }
 
 impl OwnWords {
@@ -31,7 +31,7 @@ impl OwnWords {
     pub fn new(name: &std::ffi::CStr, count: usize) -> io::Result<Self> {
         let len = count * WORD;
         let fd = file::create(name, len, libc::F_SEAL_SHRINK)?;
-        let words = Words::of(&fd, len, true)?;
+        let words = MappedWords::of(&fd, len, true)?;
         // What is mapped for writing by now stays so.
         add_seals(
             &fd,
@@ -65,7 +65,7 @@ impl AsFd for OwnWords {
 
 /// Words of another process (or, seen from outside, of this one). They change at any time.
 #[derive(Debug)]
-pub struct PeerWords(Words);
+pub struct PeerWords(MappedWords);
 
 impl PeerWords {
     /// Maps the first `count` words of what a descriptor stands for.
@@ -78,7 +78,7 @@ impl PeerWords {
         if !long_enough || !cannot_shrink(fd.as_raw_fd()) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        Words::of(fd, len, false).map(Self)
+        MappedWords::of(fd, len, false).map(Self)
     }
 
     /// This process's own words, as others have them.
@@ -87,7 +87,7 @@ impl PeerWords {
     /// ENOMEM.
     #[cfg(feature = "fuzzing")]
     pub fn of(own: &OwnWords) -> io::Result<Self> {
-        Words::of(&own.fd, own.words.mapping.len(), false).map(Self)
+        MappedWords::of(&own.fd, own.words.mapping.len(), false).map(Self)
     }
 
     /// Reads a word.
@@ -102,11 +102,11 @@ impl PeerWords {
 }
 
 #[derive(Debug)]
-struct Words {
+struct MappedWords {
     mapping: Mapping,
 }
 
-impl Words {
+impl MappedWords {
     fn of(fd: &Fd, len: usize, writable: bool) -> io::Result<Self> {
         let mapping = Mapping::of(fd.as_raw_fd(), 0, len, writable)?;
         Ok(Self { mapping })

@@ -42,8 +42,8 @@ pub use self::short_ring::{
     Head, LONGEST, LONGEST_IN_SLOT, LONGEST_REST, Place, SHORT_RINGS, ShortRingAck, ShortRingArea,
     ShortRingWord, has_read_past, is_filled,
 };
-pub use self::short_ring_consumer::{ShortRingConsumer, Waiting};
-pub use self::short_ring_producer::{Long, Refusal, ShortRingProducer};
+pub use self::short_ring_consumer::{ShortRingConsumer, WaitingMessage};
+pub use self::short_ring_producer::{Long, ShortRingProducer, ShortRingRefusal};
 
 /// The sending end of a ring between processes.
 pub type Sender = Producer<Arc<SharedArea>>;

@@ -12,7 +12,7 @@ use super::short_ring::{
 
 /// A message that is still in its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingMessage {
     at: u32,
     place: Place,
     /// Bytes behind its head.
@@ -23,7 +23,7 @@ pub struct Waiting {
     pub ack: Option<ShortRingAck>,
 }
 
-impl Waiting {
+impl WaitingMessage {
     /// Number of packets that it is as long as.
     #[must_use]
     #[inline]
@@ -81,7 +81,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
     /// [`Broken`]: this is a child of `fork`, or what is there is longer than [`LONGEST_REST`] or
     /// not in the body.
     #[inline]
-    pub fn look(&self) -> Result<Option<Waiting>, Broken> {
+    pub fn look(&self) -> Result<Option<WaitingMessage>, Broken> {
         let Some(at) = self.at else {
             return Ok(None);
         };
@@ -105,7 +105,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
         } else {
             self.place_in_body(at, rest)?
         };
-        Ok(Some(Waiting {
+        Ok(Some(WaitingMessage {
             at,
             place,
             rest,
@@ -131,7 +131,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
     /// Takes the message that [`look`](Self::look) has found just now: returns its head, and copies
     /// what is behind it to `room`, which is as long. The producer learns of it by
     /// [`publish`](Self::publish) or by an answer that says so.
-    pub fn take(&mut self, waiting: Waiting, room: &mut [u8]) -> Head {
+    pub fn take(&mut self, waiting: WaitingMessage, room: &mut [u8]) -> Head {
         self.area.copy_out(waiting.place, &mut room[..waiting.rest]);
         let head = self.head(waiting);
         self.pass(waiting);
@@ -140,7 +140,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
 
     /// The head of the message that [`look`](Self::look) has found just now.
     #[inline]
-    pub fn head(&self, waiting: Waiting) -> Head {
+    pub fn head(&self, waiting: WaitingMessage) -> Head {
         self.area.head(waiting.at)
     }
 
@@ -150,14 +150,14 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
     /// # Errors
     /// [`Unmapped`]: the program has taken the memory away.
     #[inline]
-    pub fn write_out(&self, waiting: Waiting, to: Span<'_>) -> Result<(), Unmapped> {
+    pub fn write_out(&self, waiting: WaitingMessage, to: Span<'_>) -> Result<(), Unmapped> {
         assert!(to.len() <= waiting.rest, "no more than there is");
         self.area.write_out(waiting.place, to)
     }
 
     /// That message is taken.
     #[inline]
-    pub fn pass(&mut self, waiting: Waiting) {
+    pub fn pass(&mut self, waiting: WaitingMessage) {
         let next = waiting.at.wrapping_add(1);
         self.area.will_look(next, waiting.rest);
         self.at = Some(next);

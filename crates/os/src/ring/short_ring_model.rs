@@ -11,8 +11,8 @@ use loom::thread;
 use super::model::{Wake, check};
 use super::protocol::{Area, Consumer, Word, sleeps, wakes};
 use super::{
-    Head, LONGEST_IN_SLOT, Long, Place, Refusal, ShortRingAck, ShortRingArea, ShortRingConsumer,
-    ShortRingProducer, ShortRingWord, has_read_past, is_filled,
+    Head, LONGEST_IN_SLOT, Long, Place, ShortRingAck, ShortRingArea, ShortRingConsumer,
+    ShortRingProducer, ShortRingRefusal, ShortRingWord, has_read_past, is_filled,
 };
 
 const SLOTS: usize = 2;
@@ -320,7 +320,7 @@ fn a_place_in_the_body_is_used_again_when_it_was_read() {
                         packet: 256,
                     };
                     while let Err(refusal) = out.push_long(&message, None) {
-                        assert_eq!(refusal, Refusal::Full);
+                        assert_eq!(refusal, ShortRingRefusal::Full);
                         thread::yield_now();
                     }
                 }

@@ -116,25 +116,25 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
     /// body. The rest is filled up with zeros to whole words.
     ///
     /// # Errors
-    /// [`Refusal`]: nothing was put in.
+    /// [`ShortRingRefusal`]: nothing was put in.
     pub fn push_long(
         &mut self,
         message: &Long<'_>,
         ack: Option<ShortRingAck>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ShortRingRefusal> {
         let len = message.rest.len();
         if !self.area.is_ours() || len > LONGEST_REST {
-            return Err(Refusal::Broken);
+            return Err(ShortRingRefusal::Broken);
         }
         if self.is_full() {
-            return Err(Refusal::Full);
+            return Err(ShortRingRefusal::Full);
         }
         let len = u32::try_from(len).expect("invariant: checked just now");
-        let begin = self.place_in_body(len).ok_or(Refusal::Full)?;
+        let begin = self.place_in_body(len).ok_or(ShortRingRefusal::Full)?;
         let offset = begin & (self.area.body() - 1);
         self.area
             .write_body(offset, message.rest)
-            .map_err(|Unmapped| Refusal::Unmapped)?;
+            .map_err(|Unmapped| ShortRingRefusal::Unmapped)?;
         self.in_body.push_back((self.at, begin));
         self.body_at = begin.wrapping_add(len.next_multiple_of(LINE));
         self.area.fill(self.at, message.head, &[]);
@@ -264,7 +264,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
 
 /// Why a long message was not put in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum ShortRingRefusal {
     /// There is no room now.
     Full,
     /// The program has taken its bytes away.

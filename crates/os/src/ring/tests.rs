@@ -244,7 +244,7 @@ fn long_messages_lie_in_the_body_until_they_are_read() {
         let len = [LONGEST_REST, 105, 5000, 8 << 10, LONGEST_REST - 3][round % 5];
         let bytes = pattern(round, len);
         while let Err(refusal) = producer.push_long(&long(&bytes), None) {
-            assert_eq!(refusal, Refusal::Full);
+            assert_eq!(refusal, ShortRingRefusal::Full);
             full += 1;
             // Some of them at a time.
             for _ in 0..1 + round % 7 {
@@ -267,7 +267,7 @@ fn long_messages_lie_in_the_body_until_they_are_read() {
     assert!(full > 10, "it was full {full} times");
     let too_long = vec![0; LONGEST_REST + 1];
     let refused = producer.push_long(&long(&too_long), None);
-    assert_eq!(refused, Err(Refusal::Broken));
+    assert_eq!(refused, Err(ShortRingRefusal::Broken));
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub const MAX_RUN: usize = 65_507;
 
 /// A datagram to send, or a run of datagrams.
 #[derive(Clone, Copy, Debug)]
-pub struct Datagram<'a> {
+pub struct UdpDatagram<'a> {
     /// Destination, of the socket's family.
     pub dst: IpAddr,
     /// Destination port.
@@ -53,7 +53,7 @@ pub struct Datagram<'a> {
 }
 
 impl UdpSocket {
-    /// Whether this kernel cuts runs ([`Datagram::segment`]): Linux 4.18 and later.
+    /// Whether this kernel cuts runs ([`UdpDatagram::segment`]): Linux 4.18 and later.
     #[must_use]
     pub fn can_segment(&self) -> bool {
         sys::option(self.as_raw_fd(), libc::IPPROTO_UDP, UDP_SEGMENT).is_ok()
@@ -66,7 +66,7 @@ impl UdpSocket {
     /// Of the first datagram: EAGAIN when the socket is full, EMSGSIZE when it is longer than the
     /// interface allows, ENETUNREACH, EINVAL for a source that is not ours, EAFNOSUPPORT for the
     /// wrong family … A run that the interface cannot take meets EINVAL, EMSGSIZE or EIO.
-    pub fn send_many(&self, datagrams: &[Datagram<'_>]) -> io::Result<usize> {
+    pub fn send_many(&self, datagrams: &[UdpDatagram<'_>]) -> io::Result<usize> {
         let mut sent = 0;
         for chunk in datagrams.chunks(BATCH) {
             // One datagram, or the few runs of a stream, are spared the room for many, which has to
@@ -88,7 +88,7 @@ impl UdpSocket {
         Ok(sent)
     }
 
-    fn send_chunk<const N: usize>(&self, chunk: &[Datagram<'_>]) -> io::Result<usize> {
+    fn send_chunk<const N: usize>(&self, chunk: &[UdpDatagram<'_>]) -> io::Result<usize> {
         let mut addresses = [const { InetAddr::zeroed() }; N];
         let mut controls = [const { Control::new() }; N];
         // SAFETY: null pointers, lengths and flags, for which zero is a value.
@@ -133,7 +133,7 @@ impl UdpSocket {
     }
 }
 
-fn fill_control(control: &mut Control, datagram: &Datagram<'_>) {
+fn fill_control(control: &mut Control, datagram: &UdpDatagram<'_>) {
     let (ttl, tos) = (c_int::from(datagram.ttl), c_int::from(datagram.tos));
     match (datagram.dst, datagram.src) {
         (IpAddr::V6(dst), IpAddr::V6(src)) => {

@@ -194,7 +194,7 @@ fn outside(map: &str, user: u32) -> Option<u32> {
 }
 
 /// A line of a `uid_map`.
-struct Range {
+struct UidRange {
     /// First number inside of the namespace.
     inside: u32,
     /// First number outside.
@@ -203,7 +203,7 @@ struct Range {
     count: u32,
 }
 
-impl Range {
+impl UidRange {
     /// How far behind the first number, which is one of this range's, a user is.
     fn offset(&self, user: u32, first: u32) -> Option<u32> {
         user.checked_sub(first)
@@ -211,13 +211,13 @@ impl Range {
     }
 }
 
-fn ranges(map: &str) -> impl Iterator<Item = Range> {
+fn ranges(map: &str) -> impl Iterator<Item = UidRange> {
     map.lines().filter_map(|line| {
         let numbers: Vec<u32> = line.split_whitespace().flat_map(str::parse).collect();
         let &[inside, outside, count] = &numbers[..] else {
             return None;
         };
-        Some(Range {
+        Some(UidRange {
             inside,
             outside,
             count,

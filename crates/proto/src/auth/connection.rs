@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Addresses, End, Secret, TAG, TagKey};
+use super::{End, Secret, TAG, TagAddresses, TagKey};
 use crate::ids::Psn;
 use crate::wire::{Bth, Opcode};
 
@@ -14,7 +14,7 @@ const HALF: i64 = 1 << 23;
 
 /// Where a reliable connection stands: its transport's own PSNs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct SequencePosition {
     /// PSN of the next request that this end sends.
     pub next: Psn,
     /// PSN of the next request that this end expects.
@@ -67,13 +67,13 @@ enum Numbering {
 
 /// The keys of a connection, and how far its sequences are.
 #[derive(Debug)]
-pub struct Connection {
+pub struct TaggedConnection {
     send: TagKey,
     receive: TagKey,
     numbering: Numbering,
 }
 
-impl Connection {
+impl TaggedConnection {
     /// Between two ends that know each other's nonces. `expected` is the first PSN of a reliable
     /// peer's requests; none: the packets carry a counter.
     #[must_use]
@@ -106,8 +106,8 @@ impl Connection {
     /// transport stands after it made it.
     pub fn seal(
         &mut self,
-        addresses: &Addresses,
-        at: Option<Position>,
+        addresses: &TagAddresses,
+        at: Option<SequencePosition>,
         (bytes, start): (&mut Vec<u8>, usize),
     ) {
         let Some(head) = bytes[start..].first_chunk::<{ Bth::LEN }>() else {
@@ -134,8 +134,8 @@ impl Connection {
     #[must_use]
     pub fn open<'a>(
         &mut self,
-        addresses: &Addresses,
-        at: Option<Position>,
+        addresses: &TagAddresses,
+        at: Option<SequencePosition>,
         tagged: &'a [u8],
     ) -> Option<&'a [u8]> {
         let bth = Bth::from_bytes(tagged.first_chunk()?);
@@ -166,7 +166,7 @@ impl Connection {
 fn sequence_of(
     own: &mut Option<Extended>,
     peer: &mut Extended,
-    at: Option<Position>,
+    at: Option<SequencePosition>,
     bth: &Bth,
     is_own: bool,
 ) -> Option<u64> {

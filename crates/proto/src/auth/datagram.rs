@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::{Addresses, COUNTER, End, Nonce, Secret, TAG, TagKey};
+use super::{COUNTER, End, Nonce, Secret, TAG, TagAddresses, TagKey};
 use crate::ids::{Gid, Qpn};
 use crate::time::Time;
 use crate::wire::{Bth, Opcode, Service};
@@ -27,12 +27,12 @@ const SOURCE_AT: usize = Bth::LEN + 4;
 pub struct Datagrams {
     own: Nonce,
     sent: u64,
-    receivers: HashMap<(Gid, Qpn), Receiver>,
-    senders: HashMap<(Gid, Qpn, Nonce), Sender>,
+    receivers: HashMap<(Gid, Qpn), KnownReceiver>,
+    senders: HashMap<(Gid, Qpn, Nonce), KnownSender>,
 }
 
 #[derive(Debug)]
-struct Receiver {
+struct KnownReceiver {
     nonce: Nonce,
     key: TagKey,
     /// When it was asked last.
@@ -40,19 +40,19 @@ struct Receiver {
 }
 
 #[derive(Debug)]
-struct Sender {
+struct KnownSender {
     key: TagKey,
-    window: Window,
+    window: ReplayWindow,
 }
 
 /// The counters that were taken: the highest, and which of the 63 before it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct ReplayWindow {
     highest: u64,
     taken: u64,
 }
 
-impl Window {
+impl ReplayWindow {
     /// Takes a counter, once, if it is not too old.
     fn take(&mut self, counter: u64) -> bool {
         if counter > self.highest {
@@ -121,7 +121,7 @@ impl Datagrams {
             qpn: own.1,
             nonce: self.own,
         };
-        let known = Receiver {
+        let known = KnownReceiver {
             nonce: receiver.nonce,
             key: secret.direction(&own, receiver),
             asked: now,
@@ -131,7 +131,7 @@ impl Datagrams {
 
     /// Puts nonce, counter and tag behind the datagram that begins at `start`. One to a receiver
     /// that is not known stays as it is, and is dropped there.
-    pub fn seal(&mut self, addresses: &Addresses, (bytes, start): (&mut Vec<u8>, usize)) {
+    pub fn seal(&mut self, addresses: &TagAddresses, (bytes, start): (&mut Vec<u8>, usize)) {
         let Some(head) = bytes[start..].first_chunk::<{ Bth::LEN }>() else {
             return;
         };
@@ -153,7 +153,7 @@ impl Datagrams {
         &mut self,
         secret: &Secret,
         own: Qpn,
-        addresses: &Addresses,
+        addresses: &TagAddresses,
         tagged: &'a [u8],
     ) -> Option<&'a [u8]> {
         let (rest, _) = tagged.split_last_chunk::<{ COUNTER + TAG }>()?;
@@ -185,9 +185,9 @@ impl Datagrams {
         if !key.is_tag(counter, addresses, packet, tag) || self.senders.len() >= MAX_SENDERS {
             return None;
         }
-        let mut window = Window::default();
+        let mut window = ReplayWindow::default();
         window.take(counter).then(|| {
-            self.senders.insert(id, Sender { key, window });
+            self.senders.insert(id, KnownSender { key, window });
             packet
         })
     }

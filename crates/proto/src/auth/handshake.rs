@@ -7,7 +7,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Addresses, End, Nonce, Secret, TAG};
+use super::{End, Nonce, Secret, TAG, TagAddresses};
 use crate::ids::{Gid, Psn, Qpn};
 use crate::time::Time;
 use crate::wire::{Bth, Opcode};
@@ -29,7 +29,7 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Kind of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum AuthKind {
     /// A question for the nonce of a queue pair.
     Ask,
     /// The nonce.
@@ -40,9 +40,9 @@ pub enum Kind {
 
 /// A message of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct AuthMessage {
     /// Step of the handshake.
-    pub kind: Kind,
+    pub kind: AuthKind,
     /// The queue pair that it is for.
     pub to: Qpn,
     /// The queue pair that it is about, at its sender.
@@ -53,7 +53,7 @@ pub struct Message {
     pub nonce: Nonce,
 }
 
-impl Message {
+impl AuthMessage {
     /// Whether bytes are to be read by [`parse`](Self::parse), without a look at the rest.
     #[must_use]
     pub fn is_one(packet: &[u8]) -> bool {
@@ -69,9 +69,9 @@ impl Message {
         let (head, rest) = packet.split_first_chunk()?;
         let bth = Bth::from_bytes(head);
         let kind = match bth.opcode {
-            ASK => Kind::Ask,
-            ANSWER => Kind::Answer,
-            REJECTION => Kind::Rejection,
+            ASK => AuthKind::Ask,
+            ANSWER => AuthKind::Answer,
+            REJECTION => AuthKind::Rejection,
             _ => return None,
         };
         let (magic, rest) = rest.split_first_chunk::<4>()?;
@@ -89,12 +89,12 @@ impl Message {
 
     /// Appends it with its tag. A rejection has none: its sender has no key in common with its
     /// receiver.
-    pub fn emit(&self, secret: &Secret, addresses: &Addresses, out: &mut Vec<u8>) {
+    pub fn emit(&self, secret: &Secret, addresses: &TagAddresses, out: &mut Vec<u8>) {
         let start = out.len();
         let opcode = match self.kind {
-            Kind::Ask => ASK,
-            Kind::Answer => ANSWER,
-            Kind::Rejection => REJECTION,
+            AuthKind::Ask => ASK,
+            AuthKind::Answer => ANSWER,
+            AuthKind::Rejection => REJECTION,
         };
         out.extend_from_slice(&Bth::new(opcode, self.to, Psn::new(0)).to_bytes(0));
         out.extend_from_slice(&MAGIC);
@@ -102,7 +102,7 @@ impl Message {
         out.extend_from_slice(&self.challenge);
         out.extend_from_slice(&self.nonce);
         let tag = match self.kind {
-            Kind::Rejection => [0; TAG],
+            AuthKind::Rejection => [0; TAG],
             _ => secret.handshake().tag(0, addresses, &out[start..]),
         };
         out.extend_from_slice(&tag);
@@ -110,7 +110,7 @@ impl Message {
 
     /// Whether the tag of a message is right. That of a rejection never is.
     #[must_use]
-    pub fn is_authentic(secret: &Secret, addresses: &Addresses, packet: &[u8]) -> bool {
+    pub fn is_authentic(secret: &Secret, addresses: &TagAddresses, packet: &[u8]) -> bool {
         packet.len() == LEN
             && packet.first() != Some(&REJECTION.0)
             && secret.handshake().open(0, addresses, packet).is_some()
@@ -119,16 +119,16 @@ impl Message {
     /// The answer to an ask.
     #[must_use]
     pub fn answer(&self, nonce: Nonce) -> Self {
-        self.back(Kind::Answer, nonce)
+        self.back(AuthKind::Answer, nonce)
     }
 
     /// The rejection of an ask with a wrong tag.
     #[must_use]
     pub fn rejection(&self) -> Self {
-        self.back(Kind::Rejection, [0; 16])
+        self.back(AuthKind::Rejection, [0; 16])
     }
 
-    fn back(&self, kind: Kind, nonce: Nonce) -> Self {
+    fn back(&self, kind: AuthKind, nonce: Nonce) -> Self {
         Self {
             kind,
             to: self.from,
@@ -194,9 +194,9 @@ pub enum Failure {
 /// A queue pair's question for its peer's nonce.
 #[derive(Debug)]
 pub struct Asking {
-    ask: Message,
+    ask: AuthMessage,
     /// Addresses of messages from this end to the peer.
-    addresses: Addresses,
+    addresses: TagAddresses,
     answer: Option<Nonce>,
     rejected: bool,
     wait: Duration,
@@ -207,7 +207,7 @@ pub struct Asking {
 impl Asking {
     /// Begins to ask for the nonce of `to`. `challenge` must be unpredictable, and new each time.
     #[must_use]
-    pub fn new(own: &End, to: Qpn, addresses: Addresses, challenge: Nonce, now: Time) -> Self {
+    pub fn new(own: &End, to: Qpn, addresses: TagAddresses, challenge: Nonce, now: Time) -> Self {
         Self::within(PATIENCE, own, to, addresses, challenge, now)
     }
 
@@ -217,13 +217,13 @@ impl Asking {
         patience: Duration,
         own: &End,
         to: Qpn,
-        addresses: Addresses,
+        addresses: TagAddresses,
         challenge: Nonce,
         now: Time,
     ) -> Self {
         Self {
-            ask: Message {
-                kind: Kind::Ask,
+            ask: AuthMessage {
+                kind: AuthKind::Ask,
                 to,
                 from: own.qpn,
                 challenge,
@@ -239,7 +239,7 @@ impl Asking {
     }
 
     /// Returns the next message to the peer, if it is due.
-    pub fn poll(&mut self, now: Time) -> Option<Message> {
+    pub fn poll(&mut self, now: Time) -> Option<AuthMessage> {
         if now < self.next_at || self.outcome(now).is_some() {
             return None;
         }
@@ -262,13 +262,13 @@ impl Asking {
 
     /// A message came with these addresses; `authentic` says that its tag is right. What does not
     /// answer the ask changes nothing.
-    pub fn on_message(&mut self, came: &Addresses, message: &Message, authentic: bool) {
+    pub fn on_message(&mut self, came: &TagAddresses, message: &AuthMessage, authentic: bool) {
         let fits = *came == self.addresses.reversed()
             && (message.from, message.to) == (self.ask.to, self.ask.from)
             && message.challenge == self.ask.challenge;
         match message.kind {
-            Kind::Answer if fits && authentic => self.answer = Some(message.nonce),
-            Kind::Rejection if fits => self.rejected = true,
+            AuthKind::Answer if fits && authentic => self.answer = Some(message.nonce),
+            AuthKind::Rejection if fits => self.rejected = true,
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use core::fmt;
 
 use blake3::{Hash, Hasher};
 
-use super::{Addresses, COUNTER, TAG};
+use super::{COUNTER, TAG, TagAddresses};
 use crate::wire::Bth;
 
 /// Offset of the byte with FECN and BECN in the BTH, which switches change.
@@ -39,7 +39,7 @@ impl TagKey {
 
     /// The tag of a packet, BTH to pad.
     #[must_use]
-    pub fn tag(&self, sequence: u64, addresses: &Addresses, packet: &[u8]) -> [u8; TAG] {
+    pub fn tag(&self, sequence: u64, addresses: &TagAddresses, packet: &[u8]) -> [u8; TAG] {
         let mut head = [0; 8 + 32 + Bth::LEN];
         head[..8].copy_from_slice(&sequence.to_be_bytes());
         head[8..24].copy_from_slice(&addresses.src.0);
@@ -63,7 +63,7 @@ impl TagKey {
     pub(super) fn is_tag(
         &self,
         sequence: u64,
-        addresses: &Addresses,
+        addresses: &TagAddresses,
         packet: &[u8],
         tag: &[u8],
     ) -> bool {
@@ -77,7 +77,7 @@ impl TagKey {
     pub fn open<'a>(
         &self,
         sequence: u64,
-        addresses: &Addresses,
+        addresses: &TagAddresses,
         tagged: &'a [u8],
     ) -> Option<&'a [u8]> {
         let (packet, tag) = tagged.split_last_chunk::<TAG>()?;
@@ -89,7 +89,7 @@ impl TagKey {
     pub fn seal_counted(
         &self,
         counter: u64,
-        addresses: &Addresses,
+        addresses: &TagAddresses,
         bytes: &mut Vec<u8>,
         start: usize,
     ) {
@@ -103,7 +103,7 @@ impl TagKey {
     #[must_use]
     pub fn open_counted<'a>(
         &self,
-        addresses: &Addresses,
+        addresses: &TagAddresses,
         tagged: &'a [u8],
     ) -> Option<(&'a [u8], u64)> {
         let (rest, tag) = tagged.split_last_chunk::<TAG>()?;

@@ -2,7 +2,7 @@
 //!
 //! `docs/design/packet-authentication.md` has the threat model, the format and what was rejected.
 //! In short: [`handshake`] exchanges nonces, [`Secret::direction`] makes a key per direction of
-//! them, and [`Connection`] puts a tag behind each packet and checks it.
+//! them, and [`TaggedConnection`] puts a tag behind each packet and checks it.
 //!
 //! The tag is keyed BLAKE3. It must stay a pseudorandom function: a sequence number is tagged again
 //! when a packet is retransmitted, and a program may have changed the bytes in between. A tag that
@@ -15,7 +15,7 @@ mod key;
 
 use core::fmt;
 
-pub use connection::{Connection, Position};
+pub use connection::{SequencePosition, TaggedConnection};
 pub use datagram::Datagrams;
 pub use key::TagKey;
 
@@ -35,14 +35,14 @@ pub type Nonce = [u8; 16];
 
 /// The addresses of a packet, which its tag covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Addresses {
+pub struct TagAddresses {
     /// Source GID.
     pub src: Gid,
     /// Destination GID.
     pub dst: Gid,
 }
 
-impl Addresses {
+impl TagAddresses {
     /// Returns the addresses of what goes the other way.
     #[must_use]
     pub const fn reversed(self) -> Self {

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use proptest::prelude::*;
 
-use super::handshake::{Asking, Failure, Message, Nonces, PATIENCE};
+use super::handshake::{Asking, AuthMessage, Failure, Nonces, PATIENCE};
 use super::*;
 use crate::ids::Psn;
 use crate::testkit::Rng;
@@ -23,7 +23,7 @@ const B: End = End {
     qpn: Qpn::new(0x8002),
     nonce: [2; 16],
 };
-const TO_B: Addresses = Addresses {
+const TO_B: TagAddresses = TagAddresses {
     src: A.gid,
     dst: B.gid,
 };
@@ -33,9 +33,10 @@ fn secret() -> Secret {
 }
 
 /// Both ends of a connection, a reliable one if there is a first PSN.
-fn pair(first: Option<u32>) -> (Connection, Connection) {
+fn pair(first: Option<u32>) -> (TaggedConnection, TaggedConnection) {
     let (secret, first) = (secret(), first.map(Psn::new));
-    let mut ends = [(A, B), (B, A)].map(|(own, peer)| Connection::new(&secret, &own, &peer, first));
+    let mut ends =
+        [(A, B), (B, A)].map(|(own, peer)| TaggedConnection::new(&secret, &own, &peer, first));
     for end in &mut ends {
         end.start_sending(first.unwrap_or_default());
     }
@@ -50,14 +51,14 @@ fn packet(operation: Operation, psn: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn at(next: u32, expected: u32) -> Option<Position> {
-    Some(Position {
+fn at(next: u32, expected: u32) -> Option<SequencePosition> {
+    Some(SequencePosition {
         next: Psn::new(next),
         expected: Psn::new(expected),
     })
 }
 
-fn sealed(from: &mut Connection, at: Option<Position>, packet: &[u8]) -> Vec<u8> {
+fn sealed(from: &mut TaggedConnection, at: Option<SequencePosition>, packet: &[u8]) -> Vec<u8> {
     let mut bytes = packet.to_vec();
     from.seal(&TO_B, at, (&mut bytes, 0));
     bytes
@@ -169,7 +170,7 @@ fn a_response_is_no_request() {
 #[test]
 fn a_response_before_the_first_request_is_refused() {
     let secret = secret();
-    let mut a = Connection::new(&secret, &A, &B, Some(Psn::new(0)));
+    let mut a = TaggedConnection::new(&secret, &A, &B, Some(Psn::new(0)));
     let ack = packet(Operation::Acknowledge, 0, &[0; 20]);
     assert_eq!(a.open(&TO_B, at(0, 0), &ack), None);
 }
@@ -325,8 +326,8 @@ proptest! {
         let mut datagrams = Datagrams::new(B.nonce);
         prop_assert_eq!(datagrams.open(&secret(), B.qpn, &TO_B, &bytes), None);
         prop_assert_eq!(secret().host().open_counted(&TO_B, &bytes), None);
-        let _ = Message::parse(&bytes);
-        prop_assert!(!Message::is_authentic(&secret(), &TO_B, &bytes));
+        let _ = AuthMessage::parse(&bytes);
+        prop_assert!(!AuthMessage::is_authentic(&secret(), &TO_B, &bytes));
     }
 }
 
@@ -337,7 +338,7 @@ struct Device {
     secret: Secret,
     nonces: Nonces,
     asking: Option<Asking>,
-    outcome: Option<Result<Connection, Failure>>,
+    outcome: Option<Result<TaggedConnection, Failure>>,
     drawn: u8,
 }
 
@@ -354,8 +355,8 @@ impl Device {
         }
     }
 
-    fn to_peer(&self) -> Addresses {
-        Addresses {
+    fn to_peer(&self) -> TagAddresses {
+        TagAddresses {
             src: self.end.gid,
             dst: self.peer.gid,
         }
@@ -384,7 +385,8 @@ impl Device {
                 let peer = End { nonce, ..self.peer };
                 let nonce = self.nonces.connect(peer, || fresh);
                 let own = End { nonce, ..self.end };
-                let mut connection = Connection::new(&self.secret, &own, &peer, Some(Psn::new(0)));
+                let mut connection =
+                    TaggedConnection::new(&self.secret, &own, &peer, Some(Psn::new(0)));
                 connection.start_sending(Psn::new(0));
                 connection
             }));
@@ -399,9 +401,9 @@ impl Device {
     /// A packet came; the answer.
     fn on_packet(&mut self, packet: &[u8]) -> Option<Vec<u8>> {
         let came = self.to_peer().reversed();
-        let message = Message::parse(packet)?;
-        let authentic = Message::is_authentic(&self.secret, &came, packet);
-        if message.kind != handshake::Kind::Ask {
+        let message = AuthMessage::parse(packet)?;
+        let authentic = AuthMessage::is_authentic(&self.secret, &came, packet);
+        if message.kind != handshake::AuthKind::Ask {
             if let Some(asking) = &mut self.asking {
                 asking.on_message(&came, &message, authentic);
             }
@@ -524,7 +526,7 @@ fn a_forged_rejection_does_not_stop_a_good_answer() {
     devices[0].begin(Time(0));
     let ask = devices[0].poll(Time(0)).unwrap();
     let mut forged = Vec::new();
-    let rejection = Message::parse(&ask).unwrap().rejection();
+    let rejection = AuthMessage::parse(&ask).unwrap().rejection();
     rejection.emit(&secret(), &TO_B.reversed(), &mut forged);
     devices[0].on_packet(&forged);
     let answer = devices[1].on_packet(&ask).unwrap();
@@ -543,7 +545,7 @@ fn an_answer_to_an_earlier_ask_or_from_elsewhere_counts_for_nothing() {
     devices[0].on_packet(&stale);
     assert!(devices[0].poll(Time(1)).is_some(), "it still asks");
     let mut reflected = devices[0].asking.take().unwrap();
-    let ask = Message::parse(&old).unwrap();
+    let ask = AuthMessage::parse(&old).unwrap();
     reflected.on_message(&TO_B.reversed(), &ask, true);
     assert_eq!(reflected.outcome(Time(2)), None);
 }
@@ -556,8 +558,8 @@ fn a_replayed_ask_changes_nothing_and_a_new_connection_has_new_nonces() {
     let before = devices[1].nonces.used;
     let mut asks = Vec::new();
     for nonce in 0..50 {
-        let forged = Message {
-            kind: handshake::Kind::Ask,
+        let forged = AuthMessage {
+            kind: handshake::AuthKind::Ask,
             to: B.qpn,
             from: A.qpn,
             challenge: [nonce; 16],
@@ -580,7 +582,7 @@ fn a_replayed_ask_changes_nothing_and_a_new_connection_has_new_nonces() {
     devices[0].begin(Time(0));
     let ask = devices[0].poll(Time(0)).unwrap();
     let answer = devices[1].on_packet(&ask).unwrap();
-    assert_ne!(Message::parse(&answer).unwrap().nonce, old);
+    assert_ne!(AuthMessage::parse(&answer).unwrap().nonce, old);
     devices[0].on_packet(&answer);
     devices[0].poll(Time(1));
     devices[1].nonces.disconnect();

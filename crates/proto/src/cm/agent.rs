@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::conversation::{Conversation, Phase, State};
+use super::conversation::{Conversation, ConversationState, Phase};
 use super::ids::{Ids, Random};
 use super::{EventKind, Output};
 use crate::ids::{Gid, Guid, Qpn};
@@ -119,7 +119,8 @@ impl Agent {
         let Some(c) = self.conversations.get(&id) else {
             return;
         };
-        if let State::ReqSent(resend) | State::SidrReqSent(resend) = &c.state
+        if let ConversationState::ReqSent(resend) | ConversationState::SidrReqSent(resend) =
+            &c.state
             && c.remote_id.is_none()
         {
             let (path, to, mad) = (c.path, resend.to, (*resend.mad).clone());
@@ -132,32 +133,34 @@ impl Agent {
             return;
         };
         match &c.state {
-            State::ReqSent(_) | State::SidrReqSent(_) if c.remote_id.is_none() => {
+            ConversationState::ReqSent(_) | ConversationState::SidrReqSent(_)
+                if c.remote_id.is_none() =>
+            {
                 self.repeat_request(id);
             }
-            State::Established => {
+            ConversationState::Established => {
                 let tid = c.tid;
-                self.set_state(id, State::DreqRcvd(tid));
+                self.set_state(id, ConversationState::DreqRcvd(tid));
                 self.event(id, EventKind::Disconnected { timed_out: false });
             }
-            State::DreqSent(_) => {
+            ConversationState::DreqSent(_) => {
                 self.enter_timewait(now, id);
                 self.event(id, EventKind::Disconnected { timed_out: false });
             }
             // A datagram service keeps no connection.
-            State::DreqRcvd(_)
-            | State::Timewait(_)
-            | State::SidrReqSent(_)
-            | State::SidrReqRcvd
-            | State::SidrRepSent(..) => {}
-            State::ReqSent(_)
-            | State::MraReqRcvd(_)
-            | State::ReqRcvd
-            | State::MraReqSent
-            | State::RepSent(_)
-            | State::MraRepRcvd(_)
-            | State::RepRcvd
-            | State::MraRepSent => self.end(id, EventKind::Unreachable),
+            ConversationState::DreqRcvd(_)
+            | ConversationState::Timewait(_)
+            | ConversationState::SidrReqSent(_)
+            | ConversationState::SidrReqRcvd
+            | ConversationState::SidrRepSent(..) => {}
+            ConversationState::ReqSent(_)
+            | ConversationState::MraReqRcvd(_)
+            | ConversationState::ReqRcvd
+            | ConversationState::MraReqSent
+            | ConversationState::RepSent(_)
+            | ConversationState::MraRepRcvd(_)
+            | ConversationState::RepRcvd
+            | ConversationState::MraRepSent => self.end(id, EventKind::Unreachable),
         }
     }
 
@@ -168,12 +171,12 @@ impl Agent {
             .expect("invariant: a deadline belongs to a conversation");
         let old = c.state.deadline();
         let again = match &mut c.state {
-            State::ReqSent(r)
-            | State::MraReqRcvd(r)
-            | State::RepSent(r)
-            | State::MraRepRcvd(r)
-            | State::DreqSent(r)
-            | State::SidrReqSent(r)
+            ConversationState::ReqSent(r)
+            | ConversationState::MraReqRcvd(r)
+            | ConversationState::RepSent(r)
+            | ConversationState::MraRepRcvd(r)
+            | ConversationState::DreqSent(r)
+            | ConversationState::SidrReqSent(r)
                 if r.left > 0 =>
             {
                 r.left -= 1;

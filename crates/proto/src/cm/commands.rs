@@ -1,7 +1,7 @@
 //! What the owner of a conversation asks for.
 
 use super::agent::Agent;
-use super::conversation::{Conversation, Phase, Resend, State};
+use super::conversation::{Conversation, ConversationState, Phase, Resend};
 use super::timing::cm_time;
 use super::{MadPath, Recipient, WrongState};
 use crate::mad::{CmMad, CommId, Message, PrivateData, Rej, RejReason, Rep, Req};
@@ -38,7 +38,7 @@ impl Agent {
             max_cm_retries: req.max_cm_retries,
             packet_life_time,
             ack_timeout: req.primary.local_ack_timeout,
-            ..Conversation::new(id, path, tid, State::ReqSent(resend))
+            ..Conversation::new(id, path, tid, ConversationState::ReqSent(resend))
         });
         self.send(path, to, mad);
         Some(id)
@@ -51,8 +51,8 @@ impl Agent {
     /// The conversation does not wait for the owner.
     pub fn delay(&mut self, id: CommId) -> Result<(), WrongState> {
         let state = match self.phase(id) {
-            Some(Phase::ReqRcvd) => State::MraReqSent,
-            Some(Phase::RepRcvd) => State::MraRepSent,
+            Some(Phase::ReqRcvd) => ConversationState::MraReqSent,
+            Some(Phase::RepRcvd) => ConversationState::MraRepSent,
             state => {
                 return Err(WrongState {
                     command: "delay the answer",
@@ -87,7 +87,7 @@ impl Agent {
             tid: c.tid,
             message: Message::Rep(rep),
         };
-        self.send_until_answered(now, id, mad, State::RepSent);
+        self.send_until_answered(now, id, mad, ConversationState::RepSent);
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Agent {
                 state,
             });
         }
-        self.set_state(id, State::Established);
+        self.set_state(id, ConversationState::Established);
         self.send_to_peer(id, Conversation::rtu);
         Ok(())
     }
@@ -187,17 +187,17 @@ impl Agent {
     /// Neither established nor asked to disconnect.
     pub fn disconnect(&mut self, now: Time, id: CommId) -> Result<(), WrongState> {
         match self.conversations.get(&id).map(|c| &c.state) {
-            Some(State::Established) => {
+            Some(ConversationState::Established) => {
                 self.send_dreq(now, id);
                 Ok(())
             }
-            Some(&State::DreqRcvd(tid)) => {
+            Some(&ConversationState::DreqRcvd(tid)) => {
                 self.answer_dreq(now, id, tid);
                 Ok(())
             }
             state => Err(WrongState {
                 command: "disconnect",
-                state: state.map(State::phase),
+                state: state.map(ConversationState::phase),
             }),
         }
     }
@@ -245,7 +245,7 @@ impl Agent {
     pub(super) fn send_dreq(&mut self, now: Time, id: CommId) {
         if let Some(c) = self.conversations.get(&id) {
             let mad = c.dreq(self.ids.tid());
-            self.send_until_answered(now, id, mad, State::DreqSent);
+            self.send_until_answered(now, id, mad, ConversationState::DreqSent);
         }
     }
 }

@@ -43,7 +43,7 @@ impl Resend {
 
 /// State with the data of that state.
 #[derive(Clone, Debug)]
-pub(super) enum State {
+pub(super) enum ConversationState {
     ReqSent(Resend),
     MraReqRcvd(Resend),
     ReqRcvd,
@@ -87,7 +87,7 @@ pub enum Phase {
     SidrRepSent,
 }
 
-impl State {
+impl ConversationState {
     pub(super) const fn phase(&self) -> Phase {
         match self {
             Self::ReqSent(_) => Phase::ReqSent,
@@ -158,12 +158,12 @@ pub(super) struct Conversation {
     pub(super) orphan: bool,
     /// The peer was asked whether it still knows the connection: when, and the transaction id.
     pub(super) asked_after: Option<(Time, u64)>,
-    pub(super) state: State,
+    pub(super) state: ConversationState,
 }
 
 impl Conversation {
     /// A conversation of which nothing else is known.
-    pub(super) fn new(local_id: CommId, path: MadPath, tid: u64, state: State) -> Self {
+    pub(super) fn new(local_id: CommId, path: MadPath, tid: u64, state: ConversationState) -> Self {
         Self {
             local_id,
             remote_id: CommId::default(),
@@ -260,9 +260,11 @@ impl Conversation {
     /// an own id.
     pub(super) fn rej(&self, reason: RejReason) -> Rej {
         let (local_comm_id, answered) = match self.state {
-            State::ReqRcvd => (CommId::default(), Answered::Req),
-            State::MraReqSent => (self.local_id, Answered::Req),
-            State::RepRcvd | State::MraRepSent => (self.local_id, Answered::Rep),
+            ConversationState::ReqRcvd => (CommId::default(), Answered::Req),
+            ConversationState::MraReqSent => (self.local_id, Answered::Req),
+            ConversationState::RepRcvd | ConversationState::MraRepSent => {
+                (self.local_id, Answered::Rep)
+            }
             _ => (self.local_id, Answered::Other),
         };
         Rej {

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::agent::Agent;
 use super::answer::{answer_unknown, reject_request};
-use super::conversation::{Conversation, Phase, Resend, State};
+use super::conversation::{Conversation, ConversationState, Phase, Resend};
 use super::timing::{MRA_SERVICE_TIMEOUT, ack_timeout, cm_time};
 use super::{EventKind, MadPath, Recipient};
 use crate::ids::Gid;
@@ -98,7 +98,7 @@ impl Agent {
             interval: cm_time(req.local_cm_response_timeout),
             max_cm_retries: req.max_cm_retries,
             ack_timeout: req.primary.local_ack_timeout,
-            ..Conversation::new(id, path, tid, State::ReqRcvd)
+            ..Conversation::new(id, path, tid, ConversationState::ReqRcvd)
         });
         self.index(id);
         self.event(
@@ -172,9 +172,13 @@ impl Agent {
             ..resend.clone()
         };
         let state = match (&c.state, mra.answered) {
-            (State::ReqSent(resend), Answered::Req) => State::MraReqRcvd(more(resend)),
-            (State::RepSent(resend), Answered::Rep) if c.remote_id == mra.local_comm_id => {
-                State::MraRepRcvd(more(resend))
+            (ConversationState::ReqSent(resend), Answered::Req) => {
+                ConversationState::MraReqRcvd(more(resend))
+            }
+            (ConversationState::RepSent(resend), Answered::Rep)
+                if c.remote_id == mra.local_comm_id =>
+            {
+                ConversationState::MraRepRcvd(more(resend))
             }
             _ => return,
         };
@@ -214,7 +218,7 @@ impl Agent {
         // The path's part of the timeout stays; the responder's delay was a guess until now.
         c.ack_timeout = ack_timeout(rep.target_ack_delay, c.packet_life_time);
         self.index(id);
-        self.set_state(id, State::RepRcvd);
+        self.set_state(id, ConversationState::RepRcvd);
         self.event(id, EventKind::Reply(Box::new(*rep)));
     }
 
@@ -262,7 +266,7 @@ impl Agent {
     }
 
     pub(super) fn set_established(&mut self, id: CommId) {
-        self.set_state(id, State::Established);
+        self.set_state(id, ConversationState::Established);
         self.event(id, EventKind::Established);
     }
 

@@ -11,7 +11,7 @@
 use alloc::boxed::Box;
 
 use super::agent::Agent;
-use super::conversation::{Conversation, Phase, Resend, State};
+use super::conversation::{Conversation, ConversationState, Phase, Resend};
 use super::receive::Ignored;
 use super::timing::{CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, SIDR_REPLY_KEPT, cm_time};
 use super::{EventKind, MadPath, Recipient, WrongState};
@@ -36,7 +36,7 @@ impl Agent {
         let resend = Resend::new(now, mad.clone(), to, interval, MAX_CM_RETRIES);
         self.insert(Conversation {
             service: request.service_id,
-            ..Conversation::new(id, path, mad.tid, State::SidrReqSent(resend))
+            ..Conversation::new(id, path, mad.tid, ConversationState::SidrReqSent(resend))
         });
         self.send(path, to, mad);
         Some(id)
@@ -64,7 +64,7 @@ impl Agent {
         let (path, to) = (c.path, c.peer());
         self.set_state(
             id,
-            State::SidrRepSent(Box::new(mad.clone()), now + SIDR_REPLY_KEPT),
+            ConversationState::SidrRepSent(Box::new(mad.clone()), now + SIDR_REPLY_KEPT),
         );
         self.send(path, to, mad);
         Ok(())
@@ -103,7 +103,7 @@ impl Agent {
         self.insert(Conversation {
             remote_id,
             service: request.service_id,
-            ..Conversation::new(id, path, tid, State::SidrReqRcvd)
+            ..Conversation::new(id, path, tid, ConversationState::SidrReqRcvd)
         });
         let req = Box::new(*request);
         self.event(id, EventKind::Resolution { req, path });
@@ -115,7 +115,7 @@ impl Agent {
     fn repeats(&self, known: CommId, tid: u64, request: &SidrReq) -> bool {
         self.conversations.get(&known).is_some_and(|c| {
             let same = c.tid == tid && c.service == request.service_id;
-            same || matches!(c.state, State::SidrReqRcvd)
+            same || matches!(c.state, ConversationState::SidrReqRcvd)
         })
     }
 
@@ -125,10 +125,13 @@ impl Agent {
         let Some(c) = self.conversations.get(&id) else {
             return;
         };
-        if let State::SidrRepSent(mad, _) = &c.state {
+        if let ConversationState::SidrRepSent(mad, _) = &c.state {
             let (path, to, mad) = (c.path, c.peer(), mad.clone());
             self.send(path, to, (*mad).clone());
-            self.set_state(id, State::SidrRepSent(mad, now + SIDR_REPLY_KEPT));
+            self.set_state(
+                id,
+                ConversationState::SidrRepSent(mad, now + SIDR_REPLY_KEPT),
+            );
         }
     }
 

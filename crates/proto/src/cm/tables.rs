@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::agent::Agent;
-use super::conversation::{Conversation, Resend, State};
+use super::conversation::{Conversation, ConversationState, Resend};
 use super::timing::cm_time;
 use super::{Event, EventKind, MadPath, Outgoing, Output, Recipient};
 use crate::ids::{Gid, Guid, Qpn};
@@ -76,7 +76,7 @@ impl Agent {
         }
     }
 
-    pub(super) fn set_state(&mut self, id: CommId, state: State) {
+    pub(super) fn set_state(&mut self, id: CommId, state: ConversationState) {
         let Some(c) = self.conversations.get_mut(&id) else {
             return;
         };
@@ -91,7 +91,7 @@ impl Agent {
         self.forget_qpn(id);
         if let Some(c) = self.conversations.get(&id) {
             let until = now + cm_time(c.ack_timeout);
-            self.set_state(id, State::Timewait(until));
+            self.set_state(id, ConversationState::Timewait(until));
         }
     }
 
@@ -143,7 +143,7 @@ impl Agent {
         now: Time,
         id: CommId,
         mad: CmMad,
-        into: fn(Resend) -> State,
+        into: fn(Resend) -> ConversationState,
     ) {
         if let Some(c) = self.conversations.get(&id) {
             let (path, to) = (c.path, c.peer());
@@ -175,16 +175,19 @@ impl Agent {
 }
 
 /// Counts against the limit of half-open conversations.
-const fn waits_for_owner(state: &State) -> bool {
+const fn waits_for_owner(state: &ConversationState) -> bool {
     matches!(
         state,
-        State::ReqRcvd | State::MraReqSent | State::SidrReqRcvd
+        ConversationState::ReqRcvd | ConversationState::MraReqSent | ConversationState::SidrReqRcvd
     )
 }
 
 /// Under what a conversation stands in the index of resolution requests.
 fn resolution_key(c: &Conversation) -> Option<(Gid, CommId)> {
-    let passive = matches!(c.state, State::SidrReqRcvd | State::SidrRepSent(..));
+    let passive = matches!(
+        c.state,
+        ConversationState::SidrReqRcvd | ConversationState::SidrRepSent(..)
+    );
     passive.then_some((c.path.remote, c.remote_id))
 }
 

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::agent::Agent;
-use super::conversation::{Phase, State};
+use super::conversation::{ConversationState, Phase};
 use super::{EventKind, MadPath};
 use crate::ids::{Gid, Guid};
 use crate::mad::{Answered, CmMad, CommId, Drep, Dreq, Rej, RejReason};
@@ -87,7 +87,7 @@ impl Agent {
         match c.state.phase() {
             Phase::RepSent | Phase::MraRepRcvd | Phase::Established | Phase::DreqSent => {
                 let orphan = c.orphan;
-                self.set_state(id, State::DreqRcvd(mad.tid));
+                self.set_state(id, ConversationState::DreqRcvd(mad.tid));
                 self.event(id, EventKind::Disconnected { timed_out: false });
                 if orphan {
                     // Both asked at once, and no owner is left to answer.
@@ -113,7 +113,9 @@ impl Agent {
             .conversations
             .values()
             .filter_map(|c| match &c.state {
-                State::DreqSent(r) if far(c.path.remote) => Some((c.path, r.to, (*r.mad).clone())),
+                ConversationState::DreqSent(r) if far(c.path.remote) => {
+                    Some((c.path, r.to, (*r.mad).clone()))
+                }
                 _ => None,
             })
             .collect();

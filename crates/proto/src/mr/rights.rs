@@ -5,7 +5,7 @@ mod windows;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-use super::window::Window;
+use super::window::WindowState;
 use super::{Access, AddrRange, BindError, Region, Span, Unmapped, WINDOW_KEY_BITS};
 use crate::ids::{Key, PdId, Qpn};
 
@@ -74,7 +74,7 @@ pub struct Accessor {
 pub struct Rights {
     regions: HashMap<Key, Region>,
     /// By what all keys of a window have in common.
-    windows: HashMap<u32, Window>,
+    windows: HashMap<u32, WindowState>,
 }
 
 /// What all keys of a window have in common.

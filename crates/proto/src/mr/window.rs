@@ -116,7 +116,7 @@ pub struct OpenWindow {
 
 /// A memory window.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct WindowState {
     pub(super) kind: WindowType,
     pub(super) pd: PdId,
     /// Its present key.
@@ -127,7 +127,7 @@ pub(super) struct Window {
     valid: AtomicBool,
 }
 
-impl Window {
+impl WindowState {
     pub(super) fn new(kind: WindowType, pd: PdId, key: Key) -> Self {
         Self {
             kind,

@@ -5,8 +5,8 @@ use core::sync::atomic::{Ordering, fence};
 use super::Cx;
 use super::config::{MAX_MESSAGE, QpShared, packets_of};
 use super::fault::{Fault, Reject};
-use super::message::Message;
-use super::resources::{Kind, Resource};
+use super::message::PartialMessage;
+use super::resources::{AnswerKind, Resource};
 use super::responder::{Responder, Stop, recv_completion};
 use super::scatter;
 use super::target::{HeldReceive, Target};
@@ -92,7 +92,7 @@ impl Responder {
         target: Target,
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
-        let received = Message::received_before(self.message.as_ref(), info)
+        let received = PartialMessage::received_before(self.message.as_ref(), info)
             .ok_or_else(|| Reject::invalid(psn))?;
         if info.position.starts() {
             self.take_recv(shared, cx, target)?;
@@ -102,7 +102,7 @@ impl Responder {
             return Err(Reject::invalid(psn).into());
         };
         let after = place_in_recv(cx, recv, received, packet)?;
-        self.message = Some(Message::Send {
+        self.message = Some(PartialMessage::Send {
             received: after,
             target,
         });
@@ -125,8 +125,8 @@ impl Responder {
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
         let invalid = Reject::invalid(psn);
-        let started =
-            Message::write_before(self.message.as_ref(), packet, info, target).ok_or(invalid)?;
+        let started = PartialMessage::write_before(self.message.as_ref(), packet, info, target)
+            .ok_or(invalid)?;
         if !allows(shared, Access::REMOTE_WRITE) {
             return Err(invalid.into());
         }
@@ -135,7 +135,7 @@ impl Responder {
         }
         check_length(shared, packet, info)?;
         let after = started.place(shared, cx, packet, info)?;
-        self.message = Some(Message::Write(after));
+        self.message = Some(PartialMessage::Write(after));
         if info.position.ends() {
             if let Some(imm) = packet.ext.imm {
                 let (len, imm) = (after.length(), Some(WcImm::Imm(imm)));
@@ -172,7 +172,7 @@ impl Responder {
             psn,
             packets,
             target,
-            Kind::Read { va, rkey, length },
+            AnswerKind::Read { va, rkey, length },
         );
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Responder {
             .write(span, packet.payload)
             .map_err(|_| Reject::operational(psn))?;
         let operation = Operation::AtomicWrite;
-        self.accept(shared, psn, 1, target, Kind::Done { operation, reth });
+        self.accept(shared, psn, 1, target, AnswerKind::Done { operation, reth });
         Ok(())
     }
 
@@ -241,7 +241,7 @@ impl Responder {
         // before they see the answer.
         fence(Ordering::SeqCst);
         let operation = Operation::Flush;
-        self.accept(shared, psn, 1, target, Kind::Done { operation, reth });
+        self.accept(shared, psn, 1, target, AnswerKind::Done { operation, reth });
         Ok(())
     }
 
@@ -279,7 +279,7 @@ impl Responder {
             cx.memory.compare_swap(span, compare, swap_or_add)
         }
         .map_err(|_| Reject::operational(psn))?;
-        let kind = Kind::Atomic {
+        let kind = AnswerKind::Atomic {
             operation,
             request,
             original,
@@ -299,7 +299,14 @@ impl Responder {
     }
 
     /// Takes on a READ or atomic, which is to be answered by `packets` responses.
-    fn accept(&mut self, shared: &QpShared, psn: Psn, packets: u32, target: Target, kind: Kind) {
+    fn accept(
+        &mut self,
+        shared: &QpShared,
+        psn: Psn,
+        packets: u32,
+        target: Target,
+        kind: AnswerKind,
+    ) {
         self.msn = self.msn.next();
         self.expected = self.expected.plus(packets);
         let depth = shared.attr.max_dest_rd_atomic;

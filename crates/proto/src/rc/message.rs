@@ -11,7 +11,7 @@ use crate::wire::{OpInfo, Opcode, Operation, Packet, Position};
 
 /// A request of several packets, of which some have come.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Message {
+pub(crate) enum PartialMessage {
     /// A SEND, placed in the receive work request in hand.
     Send {
         /// Bytes placed.
@@ -32,7 +32,7 @@ pub(crate) struct Write {
     target: Target,
 }
 
-impl Message {
+impl PartialMessage {
     /// What its first packet was for. All others must be for the same.
     pub(super) const fn target(&self) -> Target {
         match self {

@@ -166,8 +166,8 @@ impl Responder {
             .ok_or_else(|| Reject::invalid(psn))?;
         self.take_recv(shared, cx, target)?;
         let place = match packet.ext.reth {
-            Some(reth) => Destination::Region(reth, target.accessor(shared)),
-            None => Destination::Receive,
+            Some(reth) => OfferDestination::Region(reth, target.accessor(shared)),
+            None => OfferDestination::Receive,
         };
         let opcode = self.check_place(cx, &place, len, psn)?;
         if self.not_fetched == Some(psn) {
@@ -193,19 +193,19 @@ impl Responder {
     fn check_place(
         &self,
         cx: &Cx<'_>,
-        place: &Destination,
+        place: &OfferDestination,
         len: u32,
         psn: Psn,
     ) -> Result<WcOpcode, Reject> {
         match place {
-            Destination::Receive => {
+            OfferDestination::Receive => {
                 let room = |recv: &HeldReceive| scatter::total(&recv.wr.sges);
                 let fits = self.held.as_ref().map_or(0, room) >= u64::from(len);
                 let too_long =
                     || Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG);
                 fits.then_some(WcOpcode::Recv).ok_or_else(too_long)
             }
-            Destination::Region(reth, by) => cx
+            OfferDestination::Region(reth, by) => cx
                 .rights
                 .open_remote(reth.rkey, *by, reth.va, len.into(), Access::REMOTE_WRITE)
                 .map(|_| WcOpcode::RecvRdmaWithImm)
@@ -218,7 +218,7 @@ impl Responder {
         &self,
         cx: &mut Cx<'_>,
         rendezvous: &Rendezvous,
-        place: &Destination,
+        place: &OfferDestination,
     ) -> Result<(), Stop> {
         let rights = cx.rights;
         let mut done = 0;
@@ -244,11 +244,11 @@ impl Responder {
     fn pieces<'a>(
         &self,
         rights: &'a Rights,
-        place: &Destination,
+        place: &OfferDestination,
         extent: Extent,
     ) -> Option<Pieces<'a>> {
         match place {
-            Destination::Receive => {
+            OfferDestination::Receive => {
                 let recv = self.held.as_ref()?;
                 let who = Opener {
                     pd: recv.pd,
@@ -256,7 +256,7 @@ impl Responder {
                 };
                 scatter::pieces_of(rights, who, &recv.wr.sges, extent).ok()
             }
-            Destination::Region(reth, by) => {
+            OfferDestination::Region(reth, by) => {
                 let at = reth.va.wrapping_add(u64::from(extent.offset));
                 let need = Access::REMOTE_WRITE;
                 let span = rights.open_remote(reth.rkey, *by, at, extent.len.into(), need);
@@ -267,7 +267,7 @@ impl Responder {
 }
 
 /// Where the bytes of an offer go.
-enum Destination {
+enum OfferDestination {
     /// Into the receive in hand.
     Receive,
     /// To where the requester says, if that is open to the accessor.

@@ -10,7 +10,7 @@ use super::Cx;
 use super::config::QpShared;
 use super::fault::Reject;
 use super::reorder::ReorderBuffer;
-use super::resources::{Kind, Resources, Response};
+use super::resources::{AnswerKind, NextResponse, Resources};
 use crate::ids::{Msn, Psn};
 use crate::mr::Access;
 use crate::wire::{
@@ -167,7 +167,7 @@ impl Replies {
 fn emit_response(
     shared: &QpShared,
     cx: &mut Cx<'_>,
-    response: &Response,
+    response: &NextResponse,
     out: &mut Vec<u8>,
 ) -> Result<(), Reject> {
     let aeth = Aeth {
@@ -175,9 +175,9 @@ fn emit_response(
         msn: response.resource.msn,
     };
     let (va, rkey, operation, atomic_ack) = match response.resource.kind {
-        Kind::Read { va, rkey, .. } => (va, rkey, Operation::ReadResponse, None),
-        Kind::Done { reth, .. } => (reth.va, reth.rkey, Operation::ReadResponse, None),
-        Kind::Atomic {
+        AnswerKind::Read { va, rkey, .. } => (va, rkey, Operation::ReadResponse, None),
+        AnswerKind::Done { reth, .. } => (reth.va, reth.rkey, Operation::ReadResponse, None),
+        AnswerKind::Atomic {
             original, request, ..
         } => {
             let operation = Operation::AtomicAcknowledge;

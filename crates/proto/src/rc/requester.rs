@@ -14,7 +14,7 @@ use super::reorder::ReorderBuffer;
 use super::retry::{Due, Retry};
 use super::selective_repeat::SelectiveRepeat;
 use super::send_queue::{CompletedBy, SendQueue};
-use super::window::Window;
+use super::window::SendWindow;
 use super::{Cx, LocalCx, Noted, Sink};
 use crate::ids::Psn;
 use crate::time::Time;
@@ -37,7 +37,7 @@ pub(super) enum Probe {
 pub(super) struct Requester {
     pub(super) queue: SendQueue,
     pub(super) flight: Flight,
-    pub(super) window: Window,
+    pub(super) window: SendWindow,
     /// Bounds what is in flight besides the window.
     pub(super) allowance: u64,
     pub(super) retry: Retry,
@@ -68,7 +68,7 @@ impl Requester {
         Self {
             queue: SendQueue::default(),
             flight: Flight::default(),
-            window: Window::default(),
+            window: SendWindow::default(),
             allowance: u64::MAX,
             retry: Retry::default(),
             probe: Probe::Idle,
@@ -89,7 +89,7 @@ impl Requester {
     pub(super) fn start(&mut self, shared: &QpShared) {
         self.flight = Flight::new(shared.attr.sq_psn);
         self.acknowledged_to = 0;
-        self.window = Window::new(shared.link.max_in_flight, shared.mtu() + PACKET_COST);
+        self.window = SendWindow::new(shared.link.max_in_flight, shared.mtu() + PACKET_COST);
     }
 
     /// The link's traits changed.

@@ -16,7 +16,7 @@ const MAX_PASSES: usize = 256;
 
 /// Kind of a request that has an answer of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum AnswerKind {
     /// Data from `va` on.
     Read {
         /// First byte.
@@ -53,7 +53,7 @@ pub(super) struct Resource {
     pub(super) msn: Msn,
     /// Whose keys it may use.
     pub(super) target: Target,
-    pub(super) kind: Kind,
+    pub(super) kind: AnswerKind,
 }
 
 impl Resource {
@@ -71,7 +71,7 @@ impl Resource {
         let asked = packet.bth.opcode.info()?.operation;
         let (reth, operands) = (packet.ext.reth, packet.ext.atomic);
         match self.kind {
-            Kind::Read { va, rkey, length } => {
+            AnswerKind::Read { va, rkey, length } => {
                 let reth = reth.filter(|_| asked == Operation::ReadRequest)?;
                 let skip = index.checked_mul(mtu)?;
                 let matches = rkey == reth.rkey
@@ -83,10 +83,10 @@ impl Resource {
                     (bytes_end.div_ceil(mtu).max(index + 1), bytes_end)
                 })
             }
-            Kind::Atomic {
+            AnswerKind::Atomic {
                 operation, request, ..
             } => (operation == asked && Some(request) == operands).then_some((1, 0)),
-            Kind::Done {
+            AnswerKind::Done {
                 operation,
                 reth: there,
             } => (operation == asked && Some(there) == reth).then_some((1, 0)),
@@ -126,7 +126,7 @@ impl Pass {
 
 /// One response packet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Response {
+pub(super) struct NextResponse {
     pub(super) resource: Resource,
     pub(super) psn: Psn,
     /// First answer to its request.
@@ -175,8 +175,8 @@ impl Resources {
             self.passes.pop_front();
         }
         let bytes_end = match resource.kind {
-            Kind::Read { length, .. } => length,
-            Kind::Atomic { .. } | Kind::Done { .. } => 0,
+            AnswerKind::Read { length, .. } => length,
+            AnswerKind::Atomic { .. } | AnswerKind::Done { .. } => 0,
         };
         self.passes.push_back(Pass {
             resource: self.base + self.ring.len() as u64,
@@ -195,11 +195,11 @@ impl Resources {
     }
 
     /// The next response to be sent.
-    pub(super) fn next_response(&self, mtu: u32) -> Option<Response> {
+    pub(super) fn next_response(&self, mtu: u32) -> Option<NextResponse> {
         let pass = self.passes.front()?;
         let resource = *self.resource(pass.resource)?;
         let offset = pass.next.saturating_mul(mtu);
-        Some(Response {
+        Some(NextResponse {
             resource,
             psn: resource.psn.plus(pass.next),
             starts: pass.next == pass.first,
@@ -305,7 +305,7 @@ mod tests {
 
     fn with_read(packets: u32) -> Resources {
         let mut all = Resources::default();
-        let kind = Kind::Read {
+        let kind = AnswerKind::Read {
             va: 0,
             rkey: KEY,
             length: packets * MTU,

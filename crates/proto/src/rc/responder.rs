@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use super::config::QpShared;
 use super::fault::{Fault, Reject};
-use super::message::Message;
+use super::message::PartialMessage;
 use super::reorder::{Kept, ReorderBuffer};
 use super::reply::Replies;
 use super::requester::failed;
@@ -50,7 +50,7 @@ pub(crate) struct Responder {
     /// Receive work request that was taken for the message in work.
     pub(crate) held: Option<HeldReceive>,
     /// Message of which not all packets have come.
-    pub(crate) message: Option<Message>,
+    pub(crate) message: Option<PartialMessage>,
     /// PSN of the next request.
     pub(crate) expected: Psn,
     /// Messages completed.

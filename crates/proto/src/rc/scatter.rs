@@ -38,14 +38,14 @@ pub(super) struct Opener {
 }
 
 /// A run of bytes within one element of a list.
-struct Part {
+struct ElementRun {
     lkey: Key,
     addr: u64,
     len: u32,
 }
 
 /// The runs that bytes `offset .. offset + len` of a list consist of.
-fn parts(sges: &[Sge], offset: u64, len: u32) -> impl Iterator<Item = Part> {
+fn parts(sges: &[Sge], offset: u64, len: u32) -> impl Iterator<Item = ElementRun> {
     let mut skip = offset;
     let mut left = len;
     sges.iter().filter_map(move |sge| {
@@ -57,7 +57,7 @@ fn parts(sges: &[Sge], offset: u64, len: u32) -> impl Iterator<Item = Part> {
         let len = u32::try_from(room).map_or(left, |room| room.min(left));
         let addr = sge.addr.wrapping_add(skip);
         (skip, left) = (0, left - len);
-        Some(Part {
+        Some(ElementRun {
             lkey: sge.lkey,
             addr,
             len,

@@ -34,7 +34,7 @@ pub(super) struct SelectiveRepeat {
     /// Sequences, in order.
     due: VecDeque<Range<u64>>,
     /// What was sent again, in the order of sending.
-    sent: VecDeque<Sent>,
+    sent: VecDeque<ResentRun>,
     /// READ responses before this one may be the first or last answers to a request for a part.
     asked_to: u64,
     /// The peer keeps packets before this one, and all that it keeps was sent: what is sent again
@@ -44,7 +44,7 @@ pub(super) struct SelectiveRepeat {
 
 /// Packets that were sent again.
 #[derive(Debug)]
-struct Sent {
+struct ResentRun {
     range: Range<u64>,
     /// The first packet that was sent for the first time after them.
     before: u64,
@@ -132,7 +132,7 @@ impl SelectiveRepeat {
             Some(last) if last.before == before && last.range.end == range.start => {
                 last.range.end = range.end;
             }
-            _ => self.sent.push_back(Sent { range, before }),
+            _ => self.sent.push_back(ResentRun { range, before }),
         }
         if self.sent.len() > MAX_SENT {
             self.sent.pop_front();

@@ -30,7 +30,7 @@ const FIRST: u32 = 160 << 10;
 
 /// Bytes that may be in flight.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct SendWindow {
     limit: u64,
     current: u64,
     /// Below it the window grows by all that is acknowledged.
@@ -47,7 +47,7 @@ pub(super) struct Window {
     recovery: u64,
 }
 
-impl Window {
+impl SendWindow {
     /// An open window.
     pub(super) fn new(limit: u32, packet: u32) -> Self {
         let mut window = Self {
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_loss_event_counts_once_and_progress_reopens() {
-        let mut w = Window::new(100_000, 1000);
+        let mut w = SendWindow::new(100_000, 1000);
         w.on_loss(5, 90);
         w.on_loss(30, 95);
         assert_eq!(w.current(), 75_000, "one event");
@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn losses_never_close_the_window() {
-        let mut w = Window::new(100_000, 1000);
+        let mut w = SendWindow::new(100_000, 1000);
         for n in 0..100 {
             w.on_loss(n, n + 1);
         }
         assert_eq!(w.current(), 8000);
-        let mut tiny = Window::new(500, 1000);
+        let mut tiny = SendWindow::new(500, 1000);
         tiny.on_loss(0, 1);
         assert_eq!(tiny.current(), 500);
     }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn repaired_losses_at_random_leave_the_window_open() {
         let (limit, packet) = (400_000, 1000);
-        let mut w = Window::new(limit, packet);
+        let mut w = SendWindow::new(limit, packet);
         w.on_progress(limit.into());
         // One packet in a hundred, now and then two close to each other.
         for apart in [150, 40, 90, 5, 210, 100, 14, 120, 60, 170].repeat(20) {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn repaired_losses_one_after_the_other_close_the_window() {
-        let mut w = Window::new(1 << 20, 1000);
+        let mut w = SendWindow::new(1 << 20, 1000);
         for _ in 0..60 {
             w.on_progress(10_000);
             w.on_gaps(1);
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn rare_losses_leave_a_window_that_is_worth_its_round_trips() {
-        let mut w = Window::new(100_000, 1000);
+        let mut w = SendWindow::new(100_000, 1000);
         for n in 0..100 {
             w.on_progress(100_000);
             w.on_loss(n, n + 1);

@@ -15,7 +15,7 @@ const ICRC: u16 = 4;
 
 /// What the IP header of a packet said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct GrhRoute {
     /// Source address.
     pub src: Gid,
     /// Destination address, which may be a group.
@@ -28,7 +28,7 @@ pub struct Route {
     pub flow_label: u32,
 }
 
-impl Route {
+impl GrhRoute {
     /// The kind of packet that this is the way of: bit 3 says that it is in UDP, bits 2:0 are 1 for
     /// IPv6 and 2 for IPv4. A receiver cannot tell from the GRH alone, since 20 of its bytes say
     /// nothing over IPv4.
@@ -139,7 +139,7 @@ mod tests {
         bytes[..8].copy_from_slice(&[0x61, 0x23, 0x45, 0x67, 0, 0, 17, 64]);
         bytes[8] = 0xfe;
         bytes[39] = 1;
-        let grh = Route::parse(&bytes).unwrap();
+        let grh = GrhRoute::parse(&bytes).unwrap();
         assert_eq!(
             (grh.traffic_class, grh.flow_label, grh.hop_limit),
             (0x12, 0x34567, 64)
@@ -159,7 +159,7 @@ mod tests {
             .sum();
         let checksum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
         bytes[V4 + 10..V4 + 12].copy_from_slice(&checksum.to_be_bytes());
-        let grh = Route::parse(&bytes).unwrap();
+        let grh = GrhRoute::parse(&bytes).unwrap();
         assert_eq!(grh.src, Gid::from(Ipv4Addr::new(10, 0, 0, 1)));
         assert_eq!(grh.dst, Gid::from(Ipv4Addr::new(10, 0, 0, 2)));
         assert_eq!((grh.hop_limit, grh.traffic_class), (64, 8));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn refuses_anything_else() {
-        assert_eq!(Route::parse(&[0x45; GRH_LEN]), None);
-        assert_eq!(Route::parse(&[0; GRH_LEN]), None);
+        assert_eq!(GrhRoute::parse(&[0x45; GRH_LEN]), None);
+        assert_eq!(GrhRoute::parse(&[0; GRH_LEN]), None);
     }
 }

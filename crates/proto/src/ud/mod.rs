@@ -3,7 +3,7 @@
 //!
 //! The owner drives it as it drives an [`RcQp`](crate::rc::RcQp), with two differences:
 //! [`next_datagram`](UdQp::next_datagram) says where the next packet goes, and a packet comes in
-//! with the [`Route`] that it took, of which the program gets the GRH.
+//! with the [`GrhRoute`] that it took, of which the program gets the GRH.
 //!
 //! | module | holds |
 //! |---|---|
@@ -26,7 +26,7 @@ use crate::rc::{Cx, ModifyError, RcConfig};
 use crate::verbs::{AttrMask, Mtu, QpAttr, QpEvent, QpState, RecvWr, SendWr};
 use crate::wire::Packet;
 
-pub use grh::{GRH_LEN, Route};
+pub use grh::{GRH_LEN, GrhRoute};
 
 const LIMITS: Limits = Limits {
     max_rd_atomic: 0,

@@ -1,6 +1,6 @@
 //! Packets to receive completions.
 
-use super::{GRH_LEN, Route, UdQp};
+use super::{GRH_LEN, GrhRoute, UdQp};
 use crate::rc::fault::Fault;
 use crate::rc::requester::failed;
 use crate::rc::responder::recv_completion;
@@ -25,7 +25,7 @@ impl UdQp {
     /// A packet for this queue pair, or for a group that it is in, whose `P_Key` and ICRC were
     /// right. Returns false if it was dropped: wrong state, wrong `Q_Key`, not a datagram. Without
     /// a receive it is dropped as well, as datagrams are.
-    pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, route: &Route) -> bool {
+    pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, route: &GrhRoute) -> bool {
         let receives = matches!(
             self.state(),
             QpState::Rtr | QpState::Rts | QpState::Sqd | QpState::Sqe
@@ -87,7 +87,12 @@ impl UdQp {
 }
 
 /// Puts the GRH and the payload into the buffers. Returns the bytes of both.
-fn place(cx: &Cx<'_>, recv: &SharedRecv, packet: &Packet<'_>, route: &Route) -> Result<u32, Fault> {
+fn place(
+    cx: &Cx<'_>,
+    recv: &SharedRecv,
+    packet: &Packet<'_>,
+    route: &GrhRoute,
+) -> Result<u32, Fault> {
     let (sges, pd) = (&recv.wr.sges, recv.pd);
     let bytes = GRH_LEN + packet.payload.len();
     let byte_len = u32::try_from(bytes).map_err(|_| Fault::MESSAGE_TOO_LONG)?;

@@ -93,7 +93,7 @@ pub struct Wc {
     pub src_qp: Qpn,
     /// Service level (UD). Ethernet has none; here it says what kind of packet came, as adapters of
     /// ConnectX's kind have it and UCX wants it: see
-    /// [`Route::packet_type`](crate::ud::Route::packet_type).
+    /// [`GrhRoute::packet_type`](crate::ud::GrhRoute::packet_type).
     pub sl: u8,
     /// Flags besides those that follow from `imm`.
     pub flags: WcFlags,

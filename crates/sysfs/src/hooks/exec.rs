@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use ferroce_os::environment::Strings;
 use ferroce_os::environment::all as environment_of_process;
-use ferroce_os::program::{Obstacle, obstacle};
+use ferroce_os::program::{PreloadObstacle, obstacle};
 
 use crate::next::hooks;
 
@@ -132,24 +132,24 @@ unsafe fn with_environment<R>(
     // SAFETY: a string of the program.
     let path = unsafe { CStr::from_ptr(path) };
     match obstacle(path) {
-        Some(found @ (Obstacle::OtherKind | Obstacle::Sanitizer)) => {
+        Some(found @ (PreloadObstacle::OtherKind | PreloadObstacle::Sanitizer)) => {
             say(path, found);
             let mut without = Without::new();
             // SAFETY: a list of strings; the copy lives until `go` is back.
             let environment = unsafe { without.copy(environment) };
             go(environment)
         }
-        Some(Obstacle::MoreRights) => {
-            say(path, Obstacle::MoreRights);
+        Some(PreloadObstacle::MoreRights) => {
+            say(path, PreloadObstacle::MoreRights);
             go(environment)
         }
         // A static program never notices, and is nothing unusual: it is not worth a line.
-        Some(Obstacle::Static) | None => go(environment),
+        Some(PreloadObstacle::Static) | None => go(environment),
     }
 }
 
 /// Says once in this process what does not work for a program, and why.
-fn say(path: &CStr, obstacle: Obstacle) {
+fn say(path: &CStr, obstacle: PreloadObstacle) {
     static SAID: AtomicU8 = AtomicU8::new(0);
     let bit = 1 << obstacle as u8;
     if SAID.fetch_or(bit, Ordering::Relaxed) & bit != 0 {

@@ -9,7 +9,7 @@ use ferroce_proto::iwarp::mpa::{Asked, Responder};
 
 use super::{MAX_UNOWNED, Setup, Stage, StreamHold, Watched};
 use crate::base::denials::{Asker, Denial};
-use crate::cm::request::{Asked as Request, Newcomer, Origin, Refusal};
+use crate::cm::request::{Asked as Request, IdOrigin, Newcomer, RequestRefusal};
 use crate::cm::resolve::check_port_space;
 use crate::cm::service::Work;
 use crate::cm::state::{IdState, Progress};
@@ -191,7 +191,7 @@ impl Work<'_> {
                     param: EventParam::Conn(param),
                     ..Newcomer::default()
                 };
-                self.make_passive(Origin::Stream(number), request, newcomer)
+                self.make_passive(IdOrigin::Stream(number), request, newcomer)
             });
         match made {
             // Closed: the peer is told that nobody listens, or asks again.
@@ -214,9 +214,11 @@ impl Work<'_> {
         listener: u64,
         socket: &TcpSocket,
         peer: SocketAddr,
-    ) -> Result<Request, Refusal> {
-        let local = socket.local_addr().map_err(|_| Refusal::Silent)?;
-        let device = self.iwarp_device_of(local.ip()).ok_or(Refusal::Silent)?;
+    ) -> Result<Request, RequestRefusal> {
+        let local = socket.local_addr().map_err(|_| RequestRefusal::Silent)?;
+        let device = self
+            .iwarp_device_of(local.ip())
+            .ok_or(RequestRefusal::Silent)?;
         Ok(Request {
             listener,
             src: in_scope(peer, &device),

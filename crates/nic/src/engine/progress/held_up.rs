@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use ferroce_os::poll::Interest;
 use ferroce_proto::time::Time;
 
-use super::Progress;
+use super::RoundState;
 use crate::Nic;
 use crate::base::numbers::LinkId;
 use crate::link::token::Token;
@@ -30,7 +30,7 @@ impl HeldUp {
     }
 }
 
-impl Progress {
+impl RoundState {
     /// Reads something no more until a moment. An end of a link is still noticed.
     pub(super) fn hold_up(&mut self, nic: &Nic, held: Held, until: Time) {
         self.held_up.0.retain(|(_, other)| *other != held);

@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What only one round at a time uses.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct RoundState {
     incoming: Incoming,
     dispatch: Dispatch,
     short_rings: WatchedShortRings,
@@ -51,7 +51,7 @@ pub(super) struct Progress {
     /// For what TCP connections bring; empty until there is one.
     stream_room: Vec<u8>,
     /// Processes that have made themselves known: perhaps others have had their slots before.
-    newcomers: Vec<Newcomer>,
+    newcomers: Vec<NewProcess>,
     /// The timer of links that have said no hello.
     silence_ends: Option<Time>,
     /// When new links are accepted again, after some were refused.
@@ -76,13 +76,13 @@ pub(super) struct Progress {
 
 /// A process that has made itself known.
 #[derive(Clone, Copy, Debug)]
-struct Newcomer {
+struct NewProcess {
     slot: u16,
     /// It is another user's.
     is_foreign: bool,
 }
 
-impl Progress {
+impl RoundState {
     pub(super) fn new(incoming: Incoming) -> Self {
         Self {
             incoming,

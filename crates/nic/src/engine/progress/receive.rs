@@ -13,12 +13,12 @@ use ferroce_proto::time::Time;
 
 use super::held_up::Held;
 use super::unwanted::{Brought, LISTENER, USERS, Unwanted};
-use super::{Newcomer, Progress, TURN_BUDGET};
+use super::{NewProcess, RoundState, TURN_BUDGET};
 use crate::Nic;
 use crate::base::counters::DropReason;
 use crate::base::numbers::LinkId;
 use crate::base::waiter::Waiter;
-use crate::link::local::{Accepted, Received};
+use crate::link::local::{Accepted, LinkRead};
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
 
@@ -47,7 +47,7 @@ const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 /// is held up. QP0 does not exist on Ethernet.
 const SILENT_LINKS: Qpn = Qpn::SMI;
 
-impl Progress {
+impl RoundState {
     pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
         match token {
             Token::Wake => nic.services.sleeper.clear_wake(),
@@ -68,7 +68,7 @@ impl Progress {
             Token::Setup(number) => nic.cm().on_stream_event(number, event),
             Token::Stream(number) => self.receive_stream(nic, Qpn::new(number), event, now),
         }
-        while let Some(Newcomer { slot, is_foreign }) = self.newcomers.pop() {
+        while let Some(NewProcess { slot, is_foreign }) = self.newcomers.pop() {
             if is_foreign {
                 // If a predecessor's links are still to be accepted, only the stranger is harmed.
                 self.finish_predecessors(nic, slot, now);
@@ -245,10 +245,10 @@ impl Progress {
         if let Some(begun) = begun {
             match received {
                 // Hello and end of a link take longer than to accept it.
-                Received::Greeted(_) | Received::Cut(_) | Received::Closed(_) => {
+                LinkRead::Greeted(_) | LinkRead::Cut(_) | LinkRead::Closed(_) => {
                     self.hold_up_listener(nic, Brought::STRAY, begun, now);
                 }
-                Received::Drained | Received::Answered | Received::More => {
+                LinkRead::Drained | LinkRead::Answered | LinkRead::More => {
                     self.charge_link(
                         nic,
                         id,
@@ -285,26 +285,26 @@ impl Progress {
         }
     }
 
-    fn on_received(&mut self, nic: &Nic, id: LinkId, received: Received, now: Time) -> bool {
+    fn on_received(&mut self, nic: &Nic, id: LinkId, received: LinkRead, now: Time) -> bool {
         match received {
-            Received::Greeted(slot) => self.newcomers.push(Newcomer {
+            LinkRead::Greeted(slot) => self.newcomers.push(NewProcess {
                 slot,
                 is_foreign: self.incoming.is_foreign(id),
             }),
-            Received::Cut(None) => self.hold_up_listener(nic, Brought::STRAY, now, now),
+            LinkRead::Cut(None) => self.hold_up_listener(nic, Brought::STRAY, now, now),
             _ => {}
         }
-        if let Received::Closed(slot) | Received::Cut(slot) = received {
+        if let LinkRead::Closed(slot) | LinkRead::Cut(slot) = received {
             self.short_rings
                 .run(&nic.services, now, &mut DirectDelivery::default());
             nic.services.boards.on_link_end(id);
             // What it said before that comes first.
             self.dispatch.give_turns(now);
             if let Some(slot) = slot {
-                nic.on_link_end(slot, matches!(received, Received::Cut(_)), now);
+                nic.on_link_end(slot, matches!(received, LinkRead::Cut(_)), now);
             }
         }
-        matches!(received, Received::More | Received::Answered)
+        matches!(received, LinkRead::More | LinkRead::Answered)
     }
 
     /// The process that a way out leads to is gone.
@@ -406,7 +406,7 @@ fn give_queued_turns(waiters: &[Arc<dyn Waiter>], now: Time) {
     }
 }
 
-impl Progress {
+impl RoundState {
     /// Closes strangers' sockets in which descriptors wait. The poller would go on reporting them
     /// while another thread has them.
     fn discard_poisoned(&mut self, nic: &Nic) {

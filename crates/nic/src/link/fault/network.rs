@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferroce_proto::time::Time;
 
-use super::{Chance, Fault};
+use super::{Chance, LinkFault};
 use crate::base::addressing::Addressing;
 
 /// Packets that are held back at most; what comes on top is lost, as in a router whose queue is
@@ -17,7 +17,7 @@ const REORDER_BY: Duration = Duration::from_micros(1000);
 
 /// A datagram on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct NetworkFrame {
     /// Where it goes.
     pub(crate) addressing: Addressing,
     /// The private port that it leaves in.
@@ -31,7 +31,7 @@ pub(crate) struct Frame {
 struct DelayedPacket {
     due: Time,
     number: u64,
-    frame: Frame,
+    frame: NetworkFrame,
 }
 
 impl DelayedPacket {
@@ -60,7 +60,7 @@ impl Ord for DelayedPacket {
 /// A bad network: frames go in, and come out late, twice, changed or not at all.
 #[derive(Debug)]
 pub(crate) struct Network {
-    fault: Fault,
+    fault: LinkFault,
     random: u64,
     held: BinaryHeap<Reverse<DelayedPacket>>,
     number: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// An empty one.
-    pub(crate) const fn new(fault: Fault) -> Self {
+    pub(crate) const fn new(fault: LinkFault) -> Self {
         Self {
             fault,
             random: fault.seed,
@@ -78,7 +78,7 @@ impl Network {
     }
 
     /// Sends a frame through it.
-    pub(crate) fn admit(&mut self, now: Time, mut frame: Frame) {
+    pub(crate) fn admit(&mut self, now: Time, mut frame: NetworkFrame) {
         if self.loses() {
             return;
         }
@@ -94,12 +94,12 @@ impl Network {
 
     /// Whether all that it does to packets is to lose some.
     pub(crate) fn only_loses(&self) -> bool {
-        let others = Fault {
+        let others = LinkFault {
             drop: Chance::default(),
             seed: 0,
             ..self.fault
         };
-        others == Fault::default()
+        others == LinkFault::default()
     }
 
     /// Whether the next packet gets lost.
@@ -107,7 +107,7 @@ impl Network {
         self.happens(self.fault.drop)
     }
 
-    fn hold(&mut self, now: Time, frame: Frame) {
+    fn hold(&mut self, now: Time, frame: NetworkFrame) {
         let mut due = now + self.fault.delay;
         if self.happens(self.fault.reorder) {
             due = due + REORDER_BY.mul_f64(self.fraction());
@@ -135,7 +135,7 @@ impl Network {
     }
 
     /// The next frame that has arrived by `now`.
-    pub(crate) fn arrived(&mut self, now: Time) -> Option<Frame> {
+    pub(crate) fn arrived(&mut self, now: Time) -> Option<NetworkFrame> {
         if self.next_arrival()? > now {
             return None;
         }
@@ -148,7 +148,7 @@ impl Network {
     }
 
     /// Puts back a frame that could not be sent: it arrives before all others that are due at `at`.
-    pub(crate) fn put_back(&mut self, at: Time, frame: Frame) {
+    pub(crate) fn put_back(&mut self, at: Time, frame: NetworkFrame) {
         self.held.push(Reverse(DelayedPacket {
             due: at,
             number: 0,

@@ -6,8 +6,8 @@ use super::network::MAX_HELD;
 use super::*;
 use crate::base::addressing::Addressing;
 
-fn frame(number: u32) -> Frame {
-    Frame {
+fn frame(number: u32) -> NetworkFrame {
+    NetworkFrame {
         private_port: None,
         addressing: Addressing::default(),
         bytes: number.to_be_bytes().to_vec(),
@@ -16,7 +16,7 @@ fn frame(number: u32) -> Frame {
 
 /// What comes out, in order, of a network that 10000 numbered frames went into, 1 µs apart.
 fn through(text: &str) -> Vec<Vec<u8>> {
-    let mut network = Network::new(Fault::parse(text).unwrap());
+    let mut network = Network::new(LinkFault::parse(text).unwrap());
     let mut out = Vec::new();
     for number in 0..10_000_u32 {
         let now = Time(u64::from(number) * 1000);
@@ -30,12 +30,13 @@ fn through(text: &str) -> Vec<Vec<u8>> {
 #[test]
 fn text_is_read() {
     let fault =
-        Fault::parse("drop=1%, dup=0.5 %,reorder=0.25,corrupt=100%,delay=200us,seed=7,").unwrap();
+        LinkFault::parse("drop=1%, dup=0.5 %,reorder=0.25,corrupt=100%,delay=200us,seed=7,")
+            .unwrap();
     assert_eq!(fault.drop, Chance::parse("0.01").unwrap());
     assert_eq!(fault.reorder, Chance(1 << 30));
     assert_eq!(fault.corrupt, Chance(1 << 32));
     assert_eq!((fault.delay, fault.seed), (Duration::from_micros(200), 7));
-    assert_eq!(Fault::parse(""), Ok(Fault::default()));
+    assert_eq!(LinkFault::parse(""), Ok(LinkFault::default()));
 }
 
 #[test]
@@ -57,7 +58,7 @@ fn senseless_text_is_refused_by_its_part() {
         "delay=5é",
     ];
     for part in parts {
-        let error = Fault::parse(&format!("seed=3,{part},corrupt=1%")).unwrap_err();
+        let error = LinkFault::parse(&format!("seed=3,{part},corrupt=1%")).unwrap_err();
         assert!(error.contains(part), "{error}");
     }
 }
@@ -101,7 +102,7 @@ fn a_seed_replays_and_another_does_not() {
 
 #[test]
 fn a_full_network_loses_what_comes_on_top() {
-    let mut network = Network::new(Fault::parse("delay=1s").unwrap());
+    let mut network = Network::new(LinkFault::parse("delay=1s").unwrap());
     (0..20_000).for_each(|n| network.admit(Time(0), frame(n)));
     assert_eq!(network.next_arrival(), Some(Time(1_000_000_000)));
     assert_eq!(network.arrived(Time(999_999_999)), None);
@@ -111,7 +112,7 @@ fn a_full_network_loses_what_comes_on_top() {
 
 #[test]
 fn what_is_put_back_comes_first() {
-    let mut network = Network::new(Fault::default());
+    let mut network = Network::new(LinkFault::default());
     network.admit(Time(5), frame(1));
     network.put_back(Time(5), frame(0));
     assert_eq!(network.arrived(Time(5)), Some(frame(0)));

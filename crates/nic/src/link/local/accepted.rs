@@ -16,7 +16,7 @@ use ferroce_proto::ids::Qpn;
 
 use super::extras;
 use super::extras::Offered;
-use super::frame::{self, Frame, MAX_RECORD, Nonsense, Record, RingAnswer};
+use super::frame::{self, Frame, LinkRecord, MAX_RECORD, Nonsense, RingAnswer};
 use super::local_frame::LocalFrame;
 use super::quota::Party;
 use super::rings::Inlet;
@@ -32,7 +32,7 @@ const MAX_RING: u32 = 4 << 20;
 
 /// What this process takes from the processes at the other ends of its links.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Policy {
+pub(super) struct LinkPolicy {
     pub(super) identity: Identity,
     /// Short rings of rings are looked at, too.
     pub(super) short_rings: bool,
@@ -56,7 +56,7 @@ pub(super) struct Link {
 
 /// The process that sends on a link.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sender {
+pub(super) struct LinkSender {
     slot: u16,
     pid: i32,
     user: LocalUser,
@@ -64,7 +64,7 @@ pub(super) struct Sender {
 
 /// Why a link is cut.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum BrokenLink {
     #[error(transparent)]
     Nonsense(#[from] Nonsense),
     #[error("a record longer than {MAX_RECORD} bytes")]
@@ -97,34 +97,34 @@ pub(super) enum Broken {
     Io(#[from] io::Error),
 }
 
-impl Sender {
+impl LinkSender {
     pub(super) fn slot(self) -> u16 {
         self.slot
     }
 
     /// The origin of what comes from one of its queue pairs.
     #[inline]
-    pub(super) fn origin(self, qpn: Qpn) -> Result<Origin, Broken> {
+    pub(super) fn origin(self, qpn: Qpn) -> Result<Origin, BrokenLink> {
         if slot_of(qpn) == self.slot {
             Ok(Origin::local(qpn, self.pid))
         } else {
-            Err(Broken::Qpn(qpn))
+            Err(BrokenLink::Qpn(qpn))
         }
     }
 
     /// Gives the frames of a record to `each`; returns what they count.
     pub(super) fn take(
         self,
-        record: Record<'_>,
+        record: LinkRecord<'_>,
         route: &mut Option<Addressing>,
         each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Result<usize, Broken> {
+    ) -> Result<usize, BrokenLink> {
         let from_slot = self.slot;
         let frame = match record {
-            Record::Packets(packets) => {
+            LinkRecord::Packets(packets) => {
                 let origin = self.origin(packets.src_qpn)?;
                 *route = packets.addressing.or(*route);
-                let addressing = route.as_ref().ok_or(Broken::Route)?;
+                let addressing = route.as_ref().ok_or(BrokenLink::Route)?;
                 for bytes in packets.iter() {
                     each(LocalFrame::Packet {
                         origin,
@@ -134,13 +134,13 @@ impl Sender {
                 }
                 return Ok(packets.len());
             }
-            Record::Frame(frame) => frame,
-            Record::Hello { .. } | Record::Ask => return Err(Broken::Hello),
-            Record::Switch | Record::Look => return Err(Broken::Socket),
+            LinkRecord::Frame(frame) => frame,
+            LinkRecord::Hello { .. } | LinkRecord::Ask => return Err(BrokenLink::Hello),
+            LinkRecord::Switch | LinkRecord::Look => return Err(BrokenLink::Socket),
         };
         each(match frame {
             // On the socket there is no ring.
-            Frame::ShortRing(_) => return Err(Broken::Socket),
+            Frame::ShortRing(_) => return Err(BrokenLink::Socket),
             Frame::Forwarded(inbound) => LocalFrame::Forwarded {
                 from_slot,
                 by: self.user,
@@ -156,7 +156,7 @@ impl Sender {
             Frame::Lending(_) | Frame::Sharing(_) | Frame::Unshared(_)
                 if !self.user.relation.is_own_user() =>
             {
-                return Err(Broken::Stranger);
+                return Err(BrokenLink::Stranger);
             }
             Frame::Lending(lending) => LocalFrame::Lending { from_slot, lending },
             Frame::Sharing(sharing) => LocalFrame::Sharing { from_slot, sharing },
@@ -174,7 +174,7 @@ impl Sender {
     }
 }
 
-impl Broken {
+impl BrokenLink {
     /// As what it is counted.
     pub(super) fn denial(&self) -> Denial {
         match self {
@@ -228,22 +228,22 @@ impl Link {
         &mut self,
         record: &[u8],
         each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Result<usize, Broken> {
+    ) -> Result<usize, BrokenLink> {
         match frame::parse(record)? {
-            Record::Look if self.switched => {}
-            Record::Switch if self.ring.is_some() && !self.switched => self.switched = true,
-            _ if self.switched => return Err(Broken::Socket),
+            LinkRecord::Look if self.switched => {}
+            LinkRecord::Switch if self.ring.is_some() && !self.switched => self.switched = true,
+            _ if self.switched => return Err(BrokenLink::Socket),
             record => {
                 // On the socket every record tells its route.
-                let sender = self.sender().ok_or(Broken::Hello)?;
+                let sender = self.sender().ok_or(BrokenLink::Hello)?;
                 return sender.take(record, &mut None, each);
             }
         }
         Ok(1)
     }
 
-    pub(super) fn sender(&self) -> Option<Sender> {
-        Some(Sender {
+    pub(super) fn sender(&self) -> Option<LinkSender> {
+        Some(LinkSender {
             slot: self.slot?,
             pid: self.peer.pid,
             user: self.user,
@@ -286,38 +286,38 @@ impl Link {
     /// Takes the first record, and the descriptors that came with it.
     pub(super) fn greet(
         &mut self,
-        policy: Policy,
+        policy: LinkPolicy,
         link: LinkId,
         record: &[u8],
         with: Vec<Fd>,
         each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Result<(), Broken> {
+    ) -> Result<(), BrokenLink> {
         let (version, slot, offers) = match frame::parse(record)? {
-            Record::Hello {
+            LinkRecord::Hello {
                 version,
                 slot,
                 offers,
             } => (version, slot, offers),
-            Record::Ask if self.user.relation.is_trusted() => {
+            LinkRecord::Ask if self.user.relation.is_trusted() => {
                 each(LocalFrame::Question(link));
                 return Ok(());
             }
-            Record::Ask => return Err(Broken::Curious),
-            _ => return Err(Broken::Hello),
+            LinkRecord::Ask => return Err(BrokenLink::Curious),
+            _ => return Err(BrokenLink::Hello),
         };
         if policy.own_user && !self.user.relation.is_own_user() {
-            return Err(Broken::Peers);
+            return Err(BrokenLink::Peers);
         }
         if version != frame::VERSION {
-            return Err(Broken::Version(version));
+            return Err(BrokenLink::Version(version));
         }
         if !(1..=SLOTS).contains(&slot)
             || !is_vouched(slot, self.peer, self.user.relation, policy.identity)
         {
-            return Err(Broken::Slot(slot));
+            return Err(BrokenLink::Slot(slot));
         }
         self.slot = Some(slot);
-        let offers = extras::parse(offers, with).ok_or(Broken::Offers)?;
+        let offers = extras::parse(offers, with).ok_or(BrokenLink::Offers)?;
         let short_rings = policy.short_rings
             && offers
                 .iter()

@@ -30,7 +30,7 @@ pub(super) const BOARD: u8 = 2;
 
 /// Something to offer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Offer<'a> {
+pub(super) struct OfferedPart<'a> {
     pub(super) tag: u8,
     pub(super) value: &'a [u8],
     pub(super) descriptors: &'a [BorrowedFd<'a>],
@@ -46,7 +46,7 @@ pub(super) struct Offered<'a> {
 }
 
 /// Writes offers.
-pub(super) fn encode(offers: &[Offer<'_>]) -> Vec<u8> {
+pub(super) fn encode(offers: &[OfferedPart<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for offer in offers {
         let count = u8::try_from(offer.descriptors.len());
@@ -92,12 +92,12 @@ mod tests {
     fn what_is_offered_is_read_again() {
         let fd = EventFd::counter().unwrap();
         let offers = [
-            Offer {
+            OfferedPart {
                 tag: 1,
                 value: b"abc",
                 descriptors: &[fd.as_fd(), fd.as_fd()],
             },
-            Offer {
+            OfferedPart {
                 tag: 9,
                 value: b"",
                 descriptors: &[],
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn cut_offers_make_no_sense() {
-        let bytes = encode(&[Offer {
+        let bytes = encode(&[OfferedPart {
             tag: 1,
             value: b"abc",
             descriptors: &[],

@@ -203,7 +203,7 @@ impl RingAnswer {
 
 /// A record.
 #[derive(Debug)]
-pub(super) enum Record<'a> {
+pub(super) enum LinkRecord<'a> {
     /// The link's first.
     Hello {
         version: u16,
@@ -242,7 +242,7 @@ pub(super) enum Nonsense {
 }
 
 /// Reads a record.
-pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
+pub(super) fn parse(record: &[u8]) -> Result<LinkRecord<'_>, Nonsense> {
     let kind = record.first().copied().unwrap_or(0);
     let parsed = match kind {
         HELLO => return parse_hello(record),
@@ -252,15 +252,15 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
         FORWARDED => parse_forwarded(record),
         MADS => parse_mad(record),
         DROPPED => parse_dropped(record),
-        LENDING => Lending::parse(record).map(|lending| Record::Frame(Frame::Lending(lending))),
-        SHARING => Sharing::parse(record).map(|sharing| Record::Frame(Frame::Sharing(sharing))),
+        LENDING => Lending::parse(record).map(|lending| LinkRecord::Frame(Frame::Lending(lending))),
+        SHARING => Sharing::parse(record).map(|sharing| LinkRecord::Frame(Frame::Sharing(sharing))),
         UNSHARED => parse_unshared(record),
         SHORT_RING => {
-            ShortRingNotice::parse(record).map(|notice| Record::Frame(Frame::ShortRing(notice)))
+            ShortRingNotice::parse(record).map(|notice| LinkRecord::Frame(Frame::ShortRing(notice)))
         }
-        SWITCH => (record.len() == 1).then_some(Record::Switch),
-        LOOK => (record.len() == 1).then_some(Record::Look),
-        ASK => (record == QUESTION).then_some(Record::Ask),
+        SWITCH => (record.len() == 1).then_some(LinkRecord::Switch),
+        LOOK => (record.len() == 1).then_some(LinkRecord::Look),
+        ASK => (record == QUESTION).then_some(LinkRecord::Ask),
         _ => return Err(Nonsense::Kind(kind)),
     };
     parsed.ok_or(Nonsense::Length {
@@ -269,13 +269,13 @@ pub(super) fn parse(record: &[u8]) -> Result<Record<'_>, Nonsense> {
     })
 }
 
-fn parse_unshared(record: &[u8]) -> Option<Record<'_>> {
+fn parse_unshared(record: &[u8]) -> Option<LinkRecord<'_>> {
     let (_, number) = record.split_first_chunk::<4>()?;
     let number = u64::from_le_bytes(number.try_into().ok()?);
-    Some(Record::Frame(Frame::Unshared(number)))
+    Some(LinkRecord::Frame(Frame::Unshared(number)))
 }
 
-fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {
+fn parse_hello(record: &[u8]) -> Result<LinkRecord<'_>, Nonsense> {
     let Some((&[kind, a, b, c, v0, v1, s0, s1], offers)) = record.split_first_chunk() else {
         return Err(Nonsense::Length {
             kind: HELLO,
@@ -285,14 +285,14 @@ fn parse_hello(record: &[u8]) -> Result<Record<'_>, Nonsense> {
     if kind != HELLO || [a, b, c] != MAGIC {
         return Err(Nonsense::Magic);
     }
-    Ok(Record::Hello {
+    Ok(LinkRecord::Hello {
         version: u16::from_le_bytes([v0, v1]),
         slot: u16::from_le_bytes([s0, s1]),
         offers,
     })
 }
 
-fn parse_forwarded(record: &[u8]) -> Option<Record<'_>> {
+fn parse_forwarded(record: &[u8]) -> Option<LinkRecord<'_>> {
     let (&[_, hop_limit, p0, p1], rest) = record.split_first_chunk()?;
     let (addressing, packet) = split_route(hop_limit, rest)?;
     let forwarded = Frame::Forwarded(Inbound {
@@ -300,24 +300,24 @@ fn parse_forwarded(record: &[u8]) -> Option<Record<'_>> {
         src_port: u16::from_le_bytes([p0, p1]),
         packet,
     });
-    (!packet.is_empty()).then_some(Record::Frame(forwarded))
+    (!packet.is_empty()).then_some(LinkRecord::Frame(forwarded))
 }
 
-fn parse_mad(record: &[u8]) -> Option<Record<'_>> {
+fn parse_mad(record: &[u8]) -> Option<LinkRecord<'_>> {
     let (_, rest) = record.split_first_chunk::<4>()?;
     let (src, dst, mad) = gids(rest)?;
-    Some(Record::Frame(Frame::Mad {
+    Some(LinkRecord::Frame(Frame::Mad {
         src,
         dst,
         mad: mad.try_into().ok()?,
     }))
 }
 
-fn parse_dropped(record: &[u8]) -> Option<Record<'_>> {
+fn parse_dropped(record: &[u8]) -> Option<LinkRecord<'_>> {
     let &[_, a, b, c, _, d, e, f] = record else {
         return None;
     };
-    Some(Record::Frame(Frame::Dropped {
+    Some(LinkRecord::Frame(Frame::Dropped {
         qpn: qpn([a, b, c]),
         by: qpn([d, e, f]),
     }))
@@ -373,7 +373,7 @@ pub fn fuzz(record: &[u8]) {
     use super::packets::{MAX_PACKETS, PACKETS_PREFIX, PacketsPrefix, packet_prefix};
 
     match parse(record) {
-        Ok(Record::Hello {
+        Ok(LinkRecord::Hello {
             version,
             slot,
             offers,
@@ -381,7 +381,7 @@ pub fn fuzz(record: &[u8]) {
             assert_eq!(hello(slot, offers), record);
             drop(super::extras::parse(offers, Vec::new()));
         }
-        Ok(Record::Packets(packets)) => {
+        Ok(LinkRecord::Packets(packets)) => {
             assert!(packets.len() <= MAX_PACKETS && packets.iter().all(|p| !p.is_empty()));
             let lengths = packets.iter().map(<[u8]>::len);
             let route = packets.addressing.as_ref();
@@ -394,7 +394,8 @@ pub fn fuzz(record: &[u8]) {
             packets.iter().for_each(|p| again.extend_from_slice(p));
             assert_eq!(again, record);
         }
-        Ok(Record::Frame(frame)) => assert_eq!(frame.encode().len(), record.len()),
-        Ok(Record::Hello { .. } | Record::Switch | Record::Look | Record::Ask) | Err(_) => {}
+        Ok(LinkRecord::Frame(frame)) => assert_eq!(frame.encode().len(), record.len()),
+        Ok(LinkRecord::Hello { .. } | LinkRecord::Switch | LinkRecord::Look | LinkRecord::Ask)
+        | Err(_) => {}
     }
 }

@@ -17,18 +17,18 @@ use ferroce_os::unix::{Record as Arrival, Relation, SeqListener, SeqSocket, Wait
 
 pub(crate) use admission::Accepted;
 
-use super::accepted::{Broken, Link, Policy};
-use super::frame::{self, Frame, MAX_RECORD, Record, RingAnswer};
+use super::accepted::{BrokenLink, Link, LinkPolicy};
+use super::frame::{self, Frame, LinkRecord, MAX_RECORD, RingAnswer};
 use super::local_frame::LocalFrame;
 use super::packets::parse_single;
-use super::quota::Quota;
+use super::quota::LinkQuota;
 use super::rings::Rings;
 use crate::base::counters::Counters;
 use crate::base::numbers::LinkId;
 
 /// What a call of [`Incoming::recv`] came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum LinkRead {
     /// The link is the one of a slot's process from here on; there may be more.
     Greeted(u16),
     /// Nothing more is there.
@@ -47,10 +47,10 @@ pub(crate) enum Received {
 /// Links that other processes have made to this one.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    policy: Policy,
+    policy: LinkPolicy,
     listener: SeqListener,
     links: HashMap<LinkId, Link>,
-    quota: Quota,
+    quota: LinkQuota,
     /// Closed links of strangers in whose sockets descriptors wait.
     poisoned: Vec<SeqSocket>,
     /// Those whose records come through a ring that is watched now.
@@ -66,14 +66,14 @@ impl Incoming {
     /// Listens for links of the processes that a policy lets in.
     pub(super) fn new(
         listener: SeqListener,
-        policy: Policy,
+        policy: LinkPolicy,
         counters: Arc<Counters>,
     ) -> io::Result<Self> {
         Ok(Self {
             policy,
             listener,
             links: HashMap::new(),
-            quota: Quota::new(fd::limit()),
+            quota: LinkQuota::new(fd::limit()),
             poisoned: Vec::new(),
             rings: Rings::default(),
             next: 0,
@@ -129,23 +129,25 @@ impl Incoming {
         id: LinkId,
         budget: usize,
         each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Received {
+    ) -> LinkRead {
         let mut given = 0;
         while given < budget {
             match self.recv_once(id, budget - given, each) {
-                Ok(Step::Took(frames)) => given += frames,
-                Ok(Step::Greeted(slot)) => {
+                Ok(TakeStep::Took(frames)) => given += frames,
+                Ok(TakeStep::Greeted(slot)) => {
                     self.quota.greeted(id);
-                    return Received::Greeted(slot);
+                    return LinkRead::Greeted(slot);
                 }
-                Ok(Step::Nothing) => return Received::Drained,
-                Ok(Step::Woken(frames)) if given + frames < budget => return Received::Answered,
-                Ok(Step::Woken(frames)) => given += frames,
-                Ok(Step::Closed) => return Received::Closed(self.forget(id)),
+                Ok(TakeStep::Nothing) => return LinkRead::Drained,
+                Ok(TakeStep::Woken(frames)) if given + frames < budget => {
+                    return LinkRead::Answered;
+                }
+                Ok(TakeStep::Woken(frames)) => given += frames,
+                Ok(TakeStep::Closed) => return LinkRead::Closed(self.forget(id)),
                 Err(why) => return self.cut(id, &why),
             }
         }
-        Received::More
+        LinkRead::More
     }
 
     /// What is in the ring, or else the next record of the socket: it hangs up after the ring was
@@ -155,28 +157,28 @@ impl Incoming {
         id: LinkId,
         budget: usize,
         each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Result<Step, Broken> {
+    ) -> Result<TakeStep, BrokenLink> {
         let Some(link) = self.links.get_mut(&id) else {
-            return Ok(Step::Closed);
+            return Ok(TakeStep::Closed);
         };
         if link.switched
             && let Some(ring) = link.ring.take()
         {
             self.rings
-                .watch(id, link.sender().ok_or(Broken::Hello)?, ring);
+                .watch(id, link.sender().ok_or(BrokenLink::Hello)?, ring);
         }
         let watched = self.rings.position(id);
         if let Some(index) = watched {
             let took = self.drain(index, budget, each)?;
             if took > 0 {
-                return Ok(Step::Took(took));
+                return Ok(TakeStep::Took(took));
             }
         }
         let Some(link) = self.links.get_mut(&id) else {
-            return Ok(Step::Closed);
+            return Ok(TakeStep::Closed);
         };
         if !link.user.relation.is_trusted() && link.socket.waiting()? == Waiting::Descriptors {
-            return Err(Broken::Descriptors);
+            return Err(BrokenLink::Descriptors);
         }
         let mut with = Vec::new();
         let got = if link.slot.is_none() && link.user.relation.is_trusted() {
@@ -185,19 +187,19 @@ impl Incoming {
             link.socket.recv(&mut self.room)
         };
         match got? {
-            Arrival::Nothing => Ok(Step::Nothing),
-            Arrival::Closed if self.rings.has_more(id) => Ok(Step::Took(0)),
-            Arrival::Closed => Ok(Step::Closed),
-            Arrival::Truncated => Err(Broken::TooLong),
+            Arrival::Nothing => Ok(TakeStep::Nothing),
+            Arrival::Closed if self.rings.has_more(id) => Ok(TakeStep::Took(0)),
+            Arrival::Closed => Ok(TakeStep::Closed),
+            Arrival::Truncated => Err(BrokenLink::TooLong),
             Arrival::Whole(n) if link.slot.is_none() => {
                 link.greet(self.policy, id, &self.room[..n], with, each)?;
-                Ok(link.slot.map_or(Step::Took(1), Step::Greeted))
+                Ok(link.slot.map_or(TakeStep::Took(1), TakeStep::Greeted))
             }
             Arrival::Whole(1) if watched.is_some() && self.room[0] == frame::LOOK => {
                 let took = watched.map(|index| self.drain(index, budget, each));
-                took.unwrap_or(Ok(0)).map(Step::Woken)
+                took.unwrap_or(Ok(0)).map(TakeStep::Woken)
             }
-            Arrival::Whole(n) => link.take(&self.room[..n], each).map(Step::Took),
+            Arrival::Whole(n) => link.take(&self.room[..n], each).map(TakeStep::Took),
         }
     }
 
@@ -207,7 +209,7 @@ impl Incoming {
         index: usize,
         budget: usize,
         each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Result<usize, Broken> {
+    ) -> Result<usize, BrokenLink> {
         let Some(watched) = self.rings.at(index) else {
             return Ok(0);
         };
@@ -226,7 +228,7 @@ impl Incoming {
                     1
                 }
                 _ => match frame::parse(record)? {
-                    Record::Frame(Frame::ShortRing(notice)) => {
+                    LinkRecord::Frame(Frame::ShortRing(notice)) => {
                         each(LocalFrame::ShortRing {
                             origin: sender.origin(notice.from)?,
                             area: watched.area(),
@@ -268,13 +270,13 @@ impl Incoming {
         index: usize,
         budget: usize,
         each: &mut dyn FnMut(LocalFrame<'_>),
-    ) -> Received {
+    ) -> LinkRead {
         match self.drain(index, budget, each) {
-            Ok(given) if given < budget => Received::Drained,
-            Ok(_) => Received::More,
+            Ok(given) if given < budget => LinkRead::Drained,
+            Ok(_) => LinkRead::More,
             Err(why) => match self.watched_id(index) {
                 Some(id) => self.cut(id, &why),
-                None => Received::Drained,
+                None => LinkRead::Drained,
             },
         }
     }
@@ -298,7 +300,7 @@ impl Incoming {
 }
 
 /// What was there to be received.
-enum Step {
+enum TakeStep {
     /// The hello of a slot's process.
     Greeted(u16),
     /// This many frames.

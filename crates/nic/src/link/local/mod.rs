@@ -47,7 +47,7 @@ use std::time::Duration;
 use ferroce_os::environment::is_off;
 use ferroce_os::unix::Identity;
 
-use accepted::Policy;
+use accepted::LinkPolicy;
 pub(crate) use accepted::is_vouched;
 pub(crate) use attributes::{Encoded, decode as decode_attributes, encode as encode_attributes};
 #[cfg(feature = "fuzzing")]
@@ -55,14 +55,14 @@ pub use frame::fuzz as fuzz_record;
 pub(crate) use frame::{Frame, QUESTION, ShortRingEvent, ShortRingNotice};
 #[cfg(feature = "fuzzing")]
 pub use fuzz::run as fuzz_strangers;
-pub(crate) use incoming::{Accepted, Incoming, Received};
+pub(crate) use incoming::{Accepted, Incoming, LinkRead};
 pub(crate) use late_wake::LateWake;
 pub(crate) use lending::{LendAnswer, Lending};
 pub(crate) use local_frame::LocalFrame;
 use outgoing::LinkSlots;
 pub(crate) use outgoing::Outgoing;
 pub(crate) use quota::foreign_room;
-pub(crate) use sharing::{Asked, Sharing};
+pub(crate) use sharing::{Sharing, SharingRequest};
 pub(crate) use slots::slot_number;
 use way::Room;
 
@@ -157,7 +157,7 @@ impl LocalLinks {
     ) -> Result<(Self, Incoming), Error> {
         let identity = Identity::read();
         let (slot, listener) = slots::claim(identity)?;
-        let policy = Policy {
+        let policy = LinkPolicy {
             identity,
             short_rings: room.short_rings,
             own_user,

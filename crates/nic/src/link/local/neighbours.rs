@@ -12,7 +12,7 @@ use ferroce_os::{clock, fd};
 use crate::base::denials::Asker;
 use crate::base::sync::lock;
 use crate::link::local::{ConnectError, LocalLinks, Outgoing, foreign_room};
-use crate::link::path::{Egress, LocalOutlet, Process};
+use crate::link::path::{Egress, LocalOutlet, PeerProcess};
 use crate::link::token::Token;
 use crate::services::openings::Openings;
 
@@ -27,27 +27,27 @@ pub(crate) struct Neighbours {
     poller: Arc<Poller>,
     /// Links to processes of other users at most.
     room: usize,
-    known: Mutex<Known>,
+    known: Mutex<KnownWay>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownWay {
     /// Numbers tell a slot's owners apart: a process may be gone, and another one have its slot,
     /// before its hang-up is seen.
-    by_id: HashMap<u32, Neighbour>,
+    by_id: HashMap<u32, NeighbourProcess>,
     by_slot: HashMap<u16, u32>,
     next: u32,
     openings: Openings,
 }
 
 #[derive(Clone, Debug)]
-struct Neighbour {
+struct NeighbourProcess {
     link: Arc<Outgoing>,
     egress: Arc<Egress>,
 }
 
-impl Known {
-    fn at(&self, slot: u16) -> Option<Neighbour> {
+impl KnownWay {
+    fn at(&self, slot: u16) -> Option<NeighbourProcess> {
         self.by_id
             .get(self.by_slot.get(&slot)?)
             .filter(|n| !n.egress.is_dead())
@@ -100,7 +100,7 @@ impl Neighbours {
         let id = known.next;
         let outlet = LocalOutlet::new(Arc::clone(&link), &self.poller, Token::Out(id).raw())
             .map_err(|error| ConnectError::NotNow { slot, error })?;
-        let peer = Process {
+        let peer = PeerProcess {
             slot,
             pid: link.pid(),
         };
@@ -108,7 +108,7 @@ impl Neighbours {
         known.next = known.next.wrapping_add(1);
         known.by_id.insert(
             id,
-            Neighbour {
+            NeighbourProcess {
                 link,
                 egress: Arc::clone(&egress),
             },
@@ -200,7 +200,7 @@ impl Neighbours {
     pub(crate) fn flush(&self) -> bool {
         let known: Vec<_> = lock(&self.known).by_id.values().cloned().collect();
         let mut full = false;
-        for Neighbour { egress, .. } in known {
+        for NeighbourProcess { egress, .. } in known {
             // What waits there has no turn any more.
             drop(egress.on_writable());
             full |= egress.is_blocked() && !egress.is_dead();

@@ -14,7 +14,7 @@ use ferroce_proto::ids::Qpn;
 use super::frame::{Frame, ShortRingNotice};
 use super::packets::{MAX_PACKETS, PACKETS_HEAD};
 use super::short_rings::FreeShortRings;
-use super::way::{Put, Room, Way};
+use super::way::{Put, RecordWay, Room};
 use crate::base::addressing::Addressing;
 use crate::base::sync::lock;
 use crate::link::{Batch, Sent};
@@ -41,7 +41,7 @@ static FOREIGN: AtomicUsize = AtomicUsize::new(0);
 /// The sending end of a link to another process (or to this one). Any thread may send.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
-    way: Way,
+    way: RecordWay,
     peer: u16,
     pid: i32,
     relation: Relation,
@@ -157,7 +157,7 @@ impl Outgoing {
             false => Err("the other process is another user's"),
         };
         let board = board.filter(|_| takes_descriptors && relation == Relation::Own);
-        let way = Way::open(socket, slots.own, Room { ring, ..room }, board)?;
+        let way = RecordWay::open(socket, slots.own, Room { ring, ..room }, board)?;
         Ok(Self {
             way,
             peer: slots.peer,

@@ -3,7 +3,7 @@
 
 use ferroce_proto::ids::Qpn;
 
-use super::frame::{ROUTE, Record, low24, qpn, route, split_route};
+use super::frame::{LinkRecord, ROUTE, low24, qpn, route, split_route};
 use crate::base::addressing::Addressing;
 
 /// Kinds of records: with a route; on the known one; a single packet there.
@@ -118,13 +118,13 @@ pub(super) fn parse_single(record: &[u8]) -> Option<(Qpn, &[u8])> {
     }
 }
 
-pub(super) fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
+pub(super) fn parse_packets(record: &[u8]) -> Option<LinkRecord<'_>> {
     let (&[_, q0, q1, q2, n0, n1, hop_limit, 0], rest) = record.split_first_chunk()? else {
         return None;
     };
     let (addressing, rest) = split_route(hop_limit, rest)?;
     let (lengths, bytes) = split_lengths([n0, n1], rest)?;
-    Some(Record::Packets(Packets {
+    Some(LinkRecord::Packets(Packets {
         src_qpn: qpn([q0, q1, q2]),
         addressing: Some(addressing),
         lengths: Some(lengths),
@@ -132,10 +132,10 @@ pub(super) fn parse_packets(record: &[u8]) -> Option<Record<'_>> {
     }))
 }
 
-pub(super) fn parse_packets_on(record: &[u8]) -> Option<Record<'_>> {
+pub(super) fn parse_packets_on(record: &[u8]) -> Option<LinkRecord<'_>> {
     let (&[_, q0, q1, q2, n0, n1], rest) = record.split_first_chunk()?;
     let (lengths, bytes) = split_lengths([n0, n1], rest)?;
-    Some(Record::Packets(Packets {
+    Some(LinkRecord::Packets(Packets {
         src_qpn: qpn([q0, q1, q2]),
         addressing: None,
         lengths: Some(lengths),
@@ -143,9 +143,9 @@ pub(super) fn parse_packets_on(record: &[u8]) -> Option<Record<'_>> {
     }))
 }
 
-pub(super) fn parse_packet_on(record: &[u8]) -> Option<Record<'_>> {
+pub(super) fn parse_packet_on(record: &[u8]) -> Option<LinkRecord<'_>> {
     let (src_qpn, bytes) = parse_single(record)?;
-    Some(Record::Packets(Packets {
+    Some(LinkRecord::Packets(Packets {
         src_qpn,
         addressing: None,
         lengths: None,

@@ -54,7 +54,7 @@ impl Party {
 
 /// The links that there are.
 #[derive(Debug)]
-pub(super) struct Quota {
+pub(super) struct LinkQuota {
     /// Links of all other users together.
     foreign: usize,
     /// How many links a party has, and how many of these are silent.
@@ -78,7 +78,7 @@ pub(super) enum Admission {
     Refused,
 }
 
-impl Quota {
+impl LinkQuota {
     /// For a process that may have this many descriptors.
     pub(super) fn new(descriptors: u64) -> Self {
         Self {
@@ -178,7 +178,7 @@ mod tests {
     const OTHER: Party = Party::User(Some(8));
 
     /// As many links of a party as it gets, each greeted or silent.
-    fn fill(quota: &mut Quota, party: Party, first: u32, greets: bool) -> usize {
+    fn fill(quota: &mut LinkQuota, party: Party, first: u32, greets: bool) -> usize {
         for n in 0..10_000_u32 {
             let id = LinkId(first + n);
             match quota.admit(id, party, NOW) {
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_stranger_gets_few_links_and_others_get_theirs() {
-        let mut quota = Quota::new(1024);
+        let mut quota = LinkQuota::new(1024);
         assert_eq!(fill(&mut quota, ATTACKER, 0, false), SILENT_OF_USER);
         assert_eq!(fill(&mut quota, OTHER, 100, true), 128);
         assert_eq!(
@@ -209,19 +209,19 @@ mod tests {
 
     #[test]
     fn many_users_together_are_bounded_and_leave_the_own_user_its_room() {
-        let mut quota = Quota::new(1024);
+        let mut quota = LinkQuota::new(1024);
         for user in 0..3 {
             fill(&mut quota, Party::User(Some(user)), user * 1000, true);
         }
         assert_eq!(quota.admit(LinkId(9000), OTHER, NOW), Admission::Refused);
         assert_eq!(fill(&mut quota, Party::Trusted, 10_000, true), MOST_TRUSTED);
-        let few = Quota::new(64);
+        let few = LinkQuota::new(64);
         assert_eq!(few.foreign, 16);
     }
 
     #[test]
     fn a_newcomer_takes_the_place_of_the_link_that_is_silent_for_longest() {
-        let mut quota = Quota::new(1 << 20);
+        let mut quota = LinkQuota::new(1 << 20);
         for n in 0..u32::try_from(SILENT).expect("few") {
             let at = Time(NOW.0 + u64::from(n));
             let admission = quota.admit(LinkId(n), Party::User(Some(100 + n)), at);
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn silence_ends_with_a_hello_or_at_the_deadline() {
-        let mut quota = Quota::new(1024);
+        let mut quota = LinkQuota::new(1024);
         assert_eq!(quota.deadline(), None);
         quota.admit(LinkId(1), Party::Trusted, NOW);
         quota.admit(LinkId(2), ATTACKER, NOW);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ferroce_os::ring::{Broken, Popped, Receiver, SharedArea};
 
-use super::accepted::Sender;
+use super::accepted::LinkSender;
 use crate::base::addressing::Addressing;
 use crate::base::numbers::LinkId;
 
@@ -32,14 +32,14 @@ impl Inlet {
 
 /// A ring that is watched.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedRing {
     pub(super) id: LinkId,
-    pub(super) sender: Sender,
+    pub(super) sender: LinkSender,
     inlet: Inlet,
     idle: u32,
 }
 
-impl Watched {
+impl WatchedRing {
     /// Takes the next record into `room`; nothing is there: `None`.
     pub(super) fn pop<'r>(&mut self, room: &'r mut [u8]) -> Result<Option<&'r [u8]>, Broken> {
         Ok(match self.inlet.ring.pop(room)? {
@@ -69,14 +69,14 @@ impl Watched {
 
 /// The rings that are watched.
 #[derive(Debug, Default)]
-pub(super) struct Rings(Vec<Watched>);
+pub(super) struct Rings(Vec<WatchedRing>);
 
 impl Rings {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub(super) fn at(&mut self, index: usize) -> Option<&mut Watched> {
+    pub(super) fn at(&mut self, index: usize) -> Option<&mut WatchedRing> {
         self.0.get_mut(index)
     }
 
@@ -90,9 +90,9 @@ impl Rings {
     }
 
     /// Begins to watch a ring.
-    pub(super) fn watch(&mut self, id: LinkId, sender: Sender, mut inlet: Inlet) {
+    pub(super) fn watch(&mut self, id: LinkId, sender: LinkSender, mut inlet: Inlet) {
         inlet.ring.wake();
-        self.0.push(Watched {
+        self.0.push(WatchedRing {
             id,
             sender,
             inlet,
@@ -139,7 +139,7 @@ impl Rings {
             let slot = watched.sender.slot();
             let idle = all || watched.idle >= IDLE_ROUNDS;
             if idle && watched.inlet.ring.sleep_unless(|| any(slot)) {
-                let Watched { id, inlet, .. } = self.0.swap_remove(index);
+                let WatchedRing { id, inlet, .. } = self.0.swap_remove(index);
                 keep(id, inlet);
             }
         }

@@ -22,7 +22,7 @@ use crate::base::inode::DomainKey;
 
 /// What is asked of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked<'a> {
+pub(crate) enum SharingRequest<'a> {
     /// To be opened, through the domain of both processes.
     Open(DomainKey),
     /// `ibv_modify_qp`.
@@ -45,7 +45,7 @@ pub(crate) enum Sharing<'a> {
         /// The target.
         qpn: Qpn,
         /// What is asked.
-        asked: Asked<'a>,
+        asked: SharingRequest<'a>,
     },
     /// It was done.
     Done {
@@ -89,13 +89,13 @@ impl<'a> Sharing<'a> {
             } => {
                 let names = [request, handle, qpn.get()];
                 match asked {
-                    Asked::Open(place) => record(1, &names, &place_bytes(place)),
-                    Asked::Modify(mask, attributes) => {
+                    SharingRequest::Open(place) => record(1, &names, &place_bytes(place)),
+                    SharingRequest::Modify(mask, attributes) => {
                         let [a, b, c] = names;
                         record(2, &[a, b, c, mask.bits()], attributes)
                     }
-                    Asked::Query => record(3, &names, &[]),
-                    Asked::Close => record(4, &names, &[]),
+                    SharingRequest::Query => record(3, &names, &[]),
+                    SharingRequest::Close => record(4, &names, &[]),
                 }
             }
             Self::Done {
@@ -148,13 +148,13 @@ fn parse_ask(word: u8, request: u32, rest: &[u8]) -> Option<Sharing<'_>> {
     let (handle, rest) = number(rest)?;
     let (qpn, rest) = number(rest)?;
     let asked = match word {
-        1 => Asked::Open(parse_place(rest)?),
+        1 => SharingRequest::Open(parse_place(rest)?),
         2 => {
             let (mask, rest) = number(rest)?;
-            Asked::Modify(AttrMask::from_bits(mask)?, rest.try_into().ok()?)
+            SharingRequest::Modify(AttrMask::from_bits(mask)?, rest.try_into().ok()?)
         }
-        3 if rest.is_empty() => Asked::Query,
-        4 if rest.is_empty() => Asked::Close,
+        3 if rest.is_empty() => SharingRequest::Query,
+        4 if rest.is_empty() => SharingRequest::Close,
         _ => return None,
     };
     Some(Sharing::Ask {
@@ -188,13 +188,13 @@ mod tests {
             asked,
         };
         for word in [
-            ask(Asked::Open(place)),
-            ask(Asked::Modify(
+            ask(SharingRequest::Open(place)),
+            ask(SharingRequest::Modify(
                 AttrMask::STATE | AttrMask::RATE_LIMIT,
                 attributes,
             )),
-            ask(Asked::Query),
-            ask(Asked::Close),
+            ask(SharingRequest::Query),
+            ask(SharingRequest::Close),
             Sharing::Done {
                 request: 9,
                 attributes,

@@ -59,7 +59,7 @@ fn is_rightful(slot: u16, owner: Credentials, identity: Identity) -> bool {
 }
 
 /// A way to claim a slot. `None`: another process has it.
-type Claim = fn(u16, Identity) -> io::Result<Option<SeqListener>>;
+type SlotClaim = fn(u16, Identity) -> io::Result<Option<SeqListener>>;
 
 /// Claims a free slot, chosen at random: numbers of a process that is gone should not soon mean
 /// another.
@@ -73,7 +73,7 @@ pub(super) fn claim(identity: Identity) -> Result<(u16, SeqListener), Error> {
     let start = u16::try_from(random::u32() % u32::from(SLOTS)).expect("invariant: below 1023");
     let all = (0..SLOTS).map(|i| 1 + (start + i) % SLOTS);
     let (own, others): (Vec<u16>, Vec<u16>) = all.partition(|slot| belongs(*slot, user));
-    let ways: [(&[u16], Claim); 3] = [
+    let ways: [(&[u16], SlotClaim); 3] = [
         (&own, claim_free),
         (&own, claim_rightfully),
         (&others, claim_free),

@@ -6,7 +6,7 @@ use ferroce_os::unix::{Credentials, Identity, Relation, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
 
-use super::frame::{self, Nonsense, Record};
+use super::frame::{self, LinkRecord, Nonsense};
 use super::*;
 use crate::base::addressing::Addressing;
 use crate::base::numbers::LinkId;
@@ -138,9 +138,9 @@ impl Side {
         self.accepted.retain(|id| {
             loop {
                 match incoming.recv(*id, 16, &mut each) {
-                    Received::Greeted(_) | Received::More | Received::Answered => {}
-                    Received::Drained => return true,
-                    Received::Closed(slot) | Received::Cut(slot) => {
+                    LinkRead::Greeted(_) | LinkRead::More | LinkRead::Answered => {}
+                    LinkRead::Drained => return true,
+                    LinkRead::Closed(slot) | LinkRead::Cut(slot) => {
                         closed.push(slot);
                         return false;
                     }
@@ -491,7 +491,7 @@ fn a_budget_bounds_the_work_of_a_call() {
         let mut count = 0;
         let received = b.incoming.recv(id, 25, &mut |_| count += 1);
         calls.push(count);
-        if received == Received::Drained {
+        if received == LinkRead::Drained {
             break;
         }
     }
@@ -599,7 +599,7 @@ fn no_bytes_make_the_parser_panic_or_leave_the_record() {
             *kind = u8::try_from(seeded.below(11)).expect("small");
         }
         match frame::parse(&record) {
-            Ok(Record::Packets(packets)) => {
+            Ok(LinkRecord::Packets(packets)) => {
                 assert_eq!(packets.iter().count(), packets.len());
                 let total: usize = packets.iter().map(<[u8]>::len).sum();
                 let head = match (packets.addressing, record[0]) {
@@ -610,11 +610,11 @@ fn no_bytes_make_the_parser_panic_or_leave_the_record() {
                 assert_eq!(total + head, len);
             }
             Ok(
-                Record::Hello { .. }
-                | Record::Switch
-                | Record::Look
-                | Record::Ask
-                | Record::Frame(_),
+                LinkRecord::Hello { .. }
+                | LinkRecord::Switch
+                | LinkRecord::Look
+                | LinkRecord::Ask
+                | LinkRecord::Frame(_),
             )
             | Err(_) => {}
         }

@@ -17,7 +17,7 @@ use ferroce_os::unix::{Record, SeqSocket};
 use ferroce_proto::ids::Qpn;
 
 use super::extras;
-use super::extras::Offer;
+use super::extras::OfferedPart;
 use super::frame::{LOOK, MAX_RECORD, RingAnswer, SWITCH, hello};
 use super::packets::{FEW_PACKETS, FEW_PREFIX, PACKETS_PREFIX, PacketsPrefix, packet_prefix};
 use crate::base::addressing::Addressing;
@@ -60,7 +60,7 @@ pub(super) struct Room {
 
 /// Where records go now.
 #[derive(Debug)]
-enum Carrier {
+enum RecordCarrier {
     /// Onto the socket. The ring is offered, if there is one.
     Socket(Option<Sender>),
     /// Onto the socket until it takes the word that the rest comes through the ring.
@@ -71,9 +71,9 @@ enum Carrier {
 
 /// The way to the peer.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct RecordWay {
     socket: SeqSocket,
-    carrier: Mutex<Carrier>,
+    carrier: Mutex<RecordCarrier>,
     /// Once records go through the ring.
     area: OnceLock<Arc<SharedArea>>,
     /// Why it has no ring, if that is settled.
@@ -84,7 +84,7 @@ pub(super) struct Way {
     record: AtomicUsize,
 }
 
-impl Way {
+impl RecordWay {
     /// Greets the peer on a fresh connection, and offers it a ring and a board.
     pub(super) fn open(
         socket: SeqSocket,
@@ -101,7 +101,7 @@ impl Way {
         let longest = offered.as_ref().map_or(record, Sender::longest);
         Ok(Self {
             socket,
-            carrier: Mutex::new(Carrier::Socket(offered)),
+            carrier: Mutex::new(RecordCarrier::Socket(offered)),
             area: OnceLock::new(),
             ringless,
             dead: AtomicBool::new(false),
@@ -152,8 +152,8 @@ impl Way {
 
     /// The same, with the lock.
     #[inline]
-    fn push_on(&self, mut carrier: MutexGuard<'_, Carrier>, record: &[u8]) -> bool {
-        let Carrier::Ring(sender, _) = &mut *carrier else {
+    fn push_on(&self, mut carrier: MutexGuard<'_, RecordCarrier>, record: &[u8]) -> bool {
+        let RecordCarrier::Ring(sender, _) = &mut *carrier else {
             return false;
         };
         // What is wrong with the ring the next one finds, that goes the general way.
@@ -192,7 +192,7 @@ impl Way {
         };
         let bytes = &batch.bytes[batch.start(which.start)..batch.start(which.end)];
         let route = &batch.addressing;
-        let is_known = matches!(&*carrier, Carrier::Ring(_, Some(known)) if known == route);
+        let is_known = matches!(&*carrier, RecordCarrier::Ring(_, Some(known)) if known == route);
         if is_known && which.len() == 1 {
             return self.put_on(carrier, [&packet_prefix(from), bytes], None);
         }
@@ -210,7 +210,7 @@ impl Way {
     /// there is room. Returns whether it is sent.
     pub(super) fn put_at_once(&self, from: Qpn, route: &Addressing, packet: &[u8]) -> bool {
         let carrier = lock(&self.carrier);
-        if !matches!(&*carrier, Carrier::Ring(_, Some(known)) if known == route) {
+        if !matches!(&*carrier, RecordCarrier::Ring(_, Some(known)) if known == route) {
             return false;
         }
         let head = packet_prefix(from);
@@ -225,12 +225,12 @@ impl Way {
 
     /// What carries records now; an error says that nothing does.
     #[inline]
-    fn carrier(&self) -> Result<MutexGuard<'_, Carrier>, Put> {
+    fn carrier(&self) -> Result<MutexGuard<'_, RecordCarrier>, Put> {
         if self.is_dead() {
             return Err(Put::Gone);
         }
         let mut carrier = lock(&self.carrier);
-        if let Carrier::Accepted(_) = *carrier {
+        if let RecordCarrier::Accepted(_) = *carrier {
             match self.send(&[&[SWITCH]]) {
                 Put::Done => self.switch(&mut carrier),
                 other => return Err(other),
@@ -243,13 +243,13 @@ impl Way {
     #[inline]
     fn put_on<const N: usize>(
         &self,
-        mut carrier: MutexGuard<'_, Carrier>,
+        mut carrier: MutexGuard<'_, RecordCarrier>,
         parts: [&[u8]; N],
         route: Option<&Addressing>,
     ) -> Put {
         debug_assert!(parts.iter().map(|p| p.len()).sum::<usize>() <= MAX_RECORD);
         match &mut *carrier {
-            Carrier::Ring(sender, known) => match push(sender, &parts) {
+            RecordCarrier::Ring(sender, known) => match push(sender, &parts) {
                 Ok((put, wakes)) => {
                     if let (Put::Done, Some(route)) = (put, route) {
                         *known = Some(*route);
@@ -262,7 +262,7 @@ impl Way {
                 }
                 Err(broken) => self.cut(&broken),
             },
-            Carrier::Socket(_) | Carrier::Accepted(_) => self.send(&parts),
+            RecordCarrier::Socket(_) | RecordCarrier::Accepted(_) => self.send(&parts),
         }
     }
 
@@ -298,31 +298,31 @@ impl Way {
 
     fn on_accepted(&self) {
         let mut carrier = lock(&self.carrier);
-        *carrier = match std::mem::replace(&mut *carrier, Carrier::Socket(None)) {
-            Carrier::Socket(Some(sender)) => Carrier::Accepted(sender),
+        *carrier = match std::mem::replace(&mut *carrier, RecordCarrier::Socket(None)) {
+            RecordCarrier::Socket(Some(sender)) => RecordCarrier::Accepted(sender),
             other => other,
         };
     }
 
     fn on_refused(&self) {
         let mut carrier = lock(&self.carrier);
-        if let Carrier::Socket(offered) = &mut *carrier {
+        if let RecordCarrier::Socket(offered) = &mut *carrier {
             *offered = None;
             let _ = self.ringless.set(NOT_TAKEN.to_owned());
             tracing::debug!(target: "ferroce::local", "the peer does not take the shared ring: records go over the socket");
         }
     }
 
-    fn switch(&self, carrier: &mut Carrier) {
-        *carrier = match std::mem::replace(carrier, Carrier::Socket(None)) {
-            Carrier::Accepted(sender) => {
+    fn switch(&self, carrier: &mut RecordCarrier) {
+        *carrier = match std::mem::replace(carrier, RecordCarrier::Socket(None)) {
+            RecordCarrier::Accepted(sender) => {
                 // The socket's limits do not count any more.
                 let record = RECORD.min(sender.longest());
                 self.record.store(record, Ordering::Relaxed);
                 let _ = self.area.set(Arc::clone(sender.area()));
                 self.on_ring.store(true, Ordering::Release);
                 tracing::debug!(target: "ferroce::local", "records go through the shared ring from here");
-                Carrier::Ring(sender, None)
+                RecordCarrier::Ring(sender, None)
             }
             other => other,
         };
@@ -389,17 +389,17 @@ fn greet(
     };
     let value = room.ring.unwrap_or(0).to_le_bytes();
     let file: Option<BorrowedFd<'_>> = file.as_ref().map(AsFd::as_fd);
-    let ring = file.as_ref().map(|file| Offer {
+    let ring = file.as_ref().map(|file| OfferedPart {
         tag: extras::RING,
         value: &value,
         descriptors: std::slice::from_ref(file),
     });
-    let board = board.as_ref().map(|board| Offer {
+    let board = board.as_ref().map(|board| OfferedPart {
         tag: extras::BOARD,
         value: &[],
         descriptors: std::slice::from_ref(board),
     });
-    let short_rings = ring.filter(|_| room.short_rings).map(|_| Offer {
+    let short_rings = ring.filter(|_| room.short_rings).map(|_| OfferedPart {
         tag: extras::SHORT_RINGS,
         value: &[],
         descriptors: &[],

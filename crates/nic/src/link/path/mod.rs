@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use ferroce_proto::ids::Qpn;
 
-pub(crate) use self::egress::{Egress, Outlet, Process};
-pub(crate) use self::origin::{Addresses, Admitted, Came, Origin};
+pub(crate) use self::egress::{Egress, Outlet, PeerProcess};
+pub(crate) use self::origin::{Admitted, Ingress, Origin, PathAddresses};
 pub(crate) use self::outlets::{LocalOutlet, WireOutlet};
 pub(crate) use self::policy::Policy;
 pub use self::report::PathReport;

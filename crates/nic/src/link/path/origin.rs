@@ -11,7 +11,7 @@
 //!
 //! Exceptions:
 //! - A UD queue pair takes datagrams of both origins. Their source addresses must fit the origin
-//!   ([`Came::admit_datagram`]).
+//!   ([`Ingress::admit_datagram`]).
 //! - Copies of multicast datagrams that the kernel loops back come over the wire, from addresses of
 //!   this host.
 //! - With `FERROCE_PATH=wire`, for tests, paths to addresses of this host lead over the wire.
@@ -76,7 +76,7 @@ impl std::fmt::Debug for Origin {
 
 /// How a packet came: with it from the link to the queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Came<'a> {
+pub(crate) struct Ingress<'a> {
     /// Where from.
     pub(crate) origin: Origin,
     /// What its IP header said, or would say.
@@ -93,7 +93,7 @@ impl Path {
     /// # Errors
     /// Why they do not.
     #[inline]
-    pub(crate) fn admit(&self, came: Came<'_>) -> Result<Admitted, DropReason> {
+    pub(crate) fn admit(&self, came: Ingress<'_>) -> Result<Admitted, DropReason> {
         let (own, other) = (&self.addressing, came.addressing);
         if came.origin != self.origin {
             return Err(DropReason::Origin);
@@ -107,8 +107,8 @@ impl Path {
     /// How what a short ring carries has come: it was accepted from the origin of this path
     /// (`ShortRingOffer` of `objects/qp/fast/watched.rs`), and carries no addresses. They are the
     /// path's, [`reversed`](Addressing::reversed).
-    pub(crate) fn by_short_ring<'a>(&self, addressing: &'a Addressing) -> Came<'a> {
-        Came {
+    pub(crate) fn by_short_ring<'a>(&self, addressing: &'a Addressing) -> Ingress<'a> {
+        Ingress {
             origin: self.origin,
             addressing,
         }
@@ -116,7 +116,7 @@ impl Path {
 }
 
 /// What a queue pair for datagrams knows of addresses.
-pub(crate) trait Addresses {
+pub(crate) trait PathAddresses {
     /// Whether an address is of the queue pair's device.
     fn is_own(&self, gid: Gid) -> bool;
     /// Whether an address is of this host.
@@ -125,7 +125,7 @@ pub(crate) trait Addresses {
     fn loops_on_wire(&self) -> bool;
 }
 
-impl Came<'_> {
+impl Ingress<'_> {
     /// Whether a queue pair takes a datagram that came so and names its sender.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Came<'_> {
     pub(crate) fn admit_datagram(
         &self,
         sender: Option<Qpn>,
-        at: &impl Addresses,
+        at: &impl PathAddresses,
     ) -> Result<Admitted, DropReason> {
         let Addressing { src, dst, .. } = *self.addressing;
         if !dst.is_multicast() && !at.is_own(dst) {
@@ -169,7 +169,7 @@ mod tests {
         loops: bool,
     }
 
-    impl Addresses for Host {
+    impl PathAddresses for Host {
         fn is_own(&self, gid: Gid) -> bool {
             gid == Gid([1; 16])
         }
@@ -191,7 +191,7 @@ mod tests {
                 dst,
                 ..Addressing::default()
             };
-            let came = Came {
+            let came = Ingress {
                 origin,
                 addressing: &addressing,
             };

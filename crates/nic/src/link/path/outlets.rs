@@ -18,7 +18,7 @@ use crate::link::{Batch, Sent};
 
 /// A descriptor in the device's poller.
 #[derive(Debug)]
-struct Watched {
+struct PolledFd {
     poller: Arc<Poller>,
     fd: RawFd,
     token: u64,
@@ -26,7 +26,7 @@ struct Watched {
     interest: Mutex<Interest>,
 }
 
-impl Watched {
+impl PolledFd {
     /// Watches a descriptor, for `idle` while nothing is to be sent.
     fn new(poller: &Arc<Poller>, fd: RawFd, token: u64, idle: Interest) -> io::Result<Self> {
         poller.add(fd, token, idle)?;
@@ -57,13 +57,13 @@ impl Watched {
 #[derive(Debug)]
 pub(crate) struct LocalOutlet {
     link: Arc<Outgoing>,
-    watched: Watched,
+    watched: PolledFd,
 }
 
 impl LocalOutlet {
     /// Watches the link under `token`.
     pub(crate) fn new(link: Arc<Outgoing>, poller: &Arc<Poller>, token: u64) -> io::Result<Self> {
-        let watched = Watched::new(poller, link.fd(), token, Interest::READ)?;
+        let watched = PolledFd::new(poller, link.fd(), token, Interest::READ)?;
         Ok(Self { link, watched })
     }
 }
@@ -111,7 +111,7 @@ impl Outlet for LocalOutlet {
 pub(crate) struct WireOutlet {
     link: Arc<WireLink>,
     private_port: Option<u8>,
-    watched: Watched,
+    watched: PolledFd,
 }
 
 impl WireOutlet {
@@ -128,7 +128,7 @@ impl WireOutlet {
         };
         // What sends from a private port receives nothing.
         let idle = private_port.map_or(Interest::READ, |_| Interest::HANGUP);
-        let watched = Watched::new(poller, fd, token, idle)?;
+        let watched = PolledFd::new(poller, fd, token, idle)?;
         Ok(Some(Self {
             link: Arc::clone(link),
             private_port,

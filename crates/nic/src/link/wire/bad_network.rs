@@ -11,7 +11,7 @@ use ferroce_proto::wire::icrc::{self, Encapsulation, Ident};
 use crate::Error;
 use crate::base::sync::lock;
 use crate::link::Batch;
-use crate::link::fault::{Fault, Frame, Network};
+use crate::link::fault::{LinkFault, Network, NetworkFrame};
 
 /// How soon a frame that the socket did not take is tried again.
 const RETRY: Duration = Duration::from_millis(1);
@@ -24,7 +24,7 @@ pub(super) struct BadNetwork {
 }
 
 impl BadNetwork {
-    pub(super) fn new(fault: Fault) -> Result<Self, Error> {
+    pub(super) fn new(fault: LinkFault) -> Result<Self, Error> {
         let timer = TimerFd::new().map_err(|e| {
             Error::new(
                 e.raw_os_error().unwrap_or(libc::EIO),
@@ -46,7 +46,7 @@ impl BadNetwork {
             let bytes = [packet, &icrc::compute(encap, Ident::ZERO, packet)].concat();
             network.admit(
                 now,
-                Frame {
+                NetworkFrame {
                     addressing: batch.addressing,
                     private_port,
                     bytes,
@@ -74,7 +74,7 @@ impl BadNetwork {
 
     /// Gives `send` what has arrived at the end of the bad network, until it says that it cannot
     /// take more, and sets the timer for the rest.
-    pub(super) fn flush(&self, send: &mut dyn FnMut(&Frame) -> bool) {
+    pub(super) fn flush(&self, send: &mut dyn FnMut(&NetworkFrame) -> bool) {
         let mut network = lock(&self.network);
         let now = clock::monotonic();
         while let Some(frame) = network.arrived(now) {

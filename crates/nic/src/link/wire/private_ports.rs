@@ -48,7 +48,7 @@ pub(crate) fn private_port_number(from: u16, private_port: u8) -> u16 {
 
 /// What comes from one port of a peer to one of our addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Flow {
+pub(crate) struct PortFlow {
     /// Our address.
     pub(crate) local: Gid,
     /// The peer's.
@@ -57,7 +57,7 @@ pub(crate) struct Flow {
     pub(crate) port: u16,
 }
 
-impl Flow {
+impl PortFlow {
     /// The flow that a packet came with.
     pub(crate) fn of(inbound: &Inbound<'_>) -> Self {
         Self {
@@ -119,12 +119,12 @@ impl FlowSocket {
 /// The sockets that receive flows, by number.
 #[derive(Debug, Default)]
 pub(super) struct Receivers {
-    known: RwLock<Known>,
+    known: RwLock<KnownFlows>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    by_flow: HashMap<Flow, u32>,
+struct KnownFlows {
+    by_flow: HashMap<PortFlow, u32>,
     by_number: HashMap<u32, Arc<FlowSocket>>,
     next: u32,
 }
@@ -134,12 +134,12 @@ impl Receivers {
         read(&self.known).by_number.get(&number).cloned()
     }
 
-    fn has(&self, flow: &Flow) -> bool {
+    fn has(&self, flow: &PortFlow) -> bool {
         read(&self.known).by_flow.contains_key(flow)
     }
 }
 
-impl Known {
+impl KnownFlows {
     /// Makes room for one more: a socket by which nothing has come since the last time goes.
     /// Returns whether there is room. What has come and nobody has taken out yet would be lost with
     /// the socket: then it only hears no more, and goes another time.
@@ -180,7 +180,7 @@ impl WireLink {
     /// Asks the kernel for a flow. Returns the number and the descriptor of a new socket; `None`:
     /// there is one already, or none can be made, which a guest never can. `ifindex` is the scope
     /// of link-local addresses.
-    pub(crate) fn receive_flow(&self, flow: Flow, ifindex: u32) -> Option<(u32, RawFd)> {
+    pub(crate) fn receive_flow(&self, flow: PortFlow, ifindex: u32) -> Option<(u32, RawFd)> {
         let port = self
             .senders
             .as_ref()
@@ -213,12 +213,12 @@ impl WireLink {
 
 /// Counts packets that other processes passed on.
 #[derive(Debug, Default)]
-pub(crate) struct Strays(HashMap<Flow, u8>);
+pub(crate) struct Strays(HashMap<PortFlow, u8>);
 
 impl Strays {
     /// A packet of a flow was passed on to this process. Returns whether the flow deserves a
     /// socket.
-    pub(crate) fn count(&mut self, flow: Flow) -> bool {
+    pub(crate) fn count(&mut self, flow: PortFlow) -> bool {
         if self.0.len() >= MAX_STRAYS {
             self.0.clear();
         }
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_flow_that_strays_deserves_a_socket() {
-        let flow = Flow {
+        let flow = PortFlow {
             local: Gid([1; 16]),
             peer: Gid([2; 16]),
             port: 0xC123,
@@ -257,7 +257,7 @@ mod tests {
         let deserved = (0..STRAYS).filter(|_| strays.count(flow)).count();
         assert_eq!(deserved, 1);
         for port in 0..1000 {
-            strays.count(Flow { port, ..flow });
+            strays.count(PortFlow { port, ..flow });
         }
         assert!(strays.0.len() <= MAX_STRAYS);
     }

@@ -38,14 +38,14 @@ const MAX_PEERS: usize = 4096;
 ///
 /// What it may receive at once is counted in datagrams, long ones as several: 1024 bytes each.
 #[derive(Debug)]
-pub(super) struct Receiver {
+pub(super) struct WireReceiver {
     ring: RecvRing,
     peers: HashMap<IpAddr, IdentHistory>,
     /// What the last datagram of a socket said of those that found no room.
     lost: HashMap<RawFd, u32>,
 }
 
-impl Receiver {
+impl WireReceiver {
     pub(super) fn new() -> Self {
         Self {
             ring: RecvRing::new(SLOTS, RUN),

@@ -8,13 +8,13 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use ferroce_os::udp::{Datagram, MAX_RUN, MAX_SEGMENTS, UdpSocket};
+use ferroce_os::udp::{MAX_RUN, MAX_SEGMENTS, UdpDatagram, UdpSocket};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Icrc, Ident};
 
 use super::WireLink;
 use crate::base::addressing::Addressing;
-use crate::link::fault::Frame;
+use crate::link::fault::NetworkFrame;
 use crate::link::{Batch, Sent};
 
 /// Runs per system call.
@@ -22,7 +22,7 @@ const RUNS: usize = 16;
 
 /// A socket that sends, and the port that it sends to: the shared one, which both ends have.
 #[derive(Clone, Copy)]
-struct Way<'a> {
+struct SocketOut<'a> {
     socket: &'a UdpSocket,
     port: u16,
 }
@@ -79,20 +79,20 @@ impl WireLink {
     }
 
     /// The way to a destination.
-    fn way_to(&self, dst: Gid, private_port: Option<u8>) -> Option<Way<'_>> {
+    fn way_to(&self, dst: Gid, private_port: Option<u8>) -> Option<SocketOut<'_>> {
         let shared = self.port_of(dst)?;
         let socket = self
             .sender(dst, private_port)
             .unwrap_or_else(|| shared.out());
         let port = shared.port();
-        Some(Way { socket, port })
+        Some(SocketOut { socket, port })
     }
 
     /// Sends up to [`RUNS`] runs of a batch from the packet `first` on. Returns how many packets
     /// went or were lost.
     fn send_runs(
         &self,
-        way: Way<'_>,
+        way: SocketOut<'_>,
         encap: &Encapsulation,
         batch: &mut Batch,
         first: usize,
@@ -147,7 +147,7 @@ impl WireLink {
     /// so, it is not asked again.
     fn send_singly(
         &self,
-        way: Way<'_>,
+        way: SocketOut<'_>,
         encap: &Encapsulation,
         batch: &mut Batch,
         run: Range<usize>,
@@ -183,7 +183,7 @@ impl WireLink {
     }
 
     /// Sends a frame that came through the bad network. Returns false if the socket is full.
-    pub(super) fn send_frame(&self, frame: &Frame) -> bool {
+    pub(super) fn send_frame(&self, frame: &NetworkFrame) -> bool {
         let to = &frame.addressing;
         let Some(way) = self.way_to(to.dst, frame.private_port) else {
             return true;
@@ -232,8 +232,8 @@ fn seal(encap: &Encapsulation, batch: &mut Batch, run: Range<usize>) {
 }
 
 /// A datagram to a port.
-pub(super) fn datagram<'a>(port: u16, to: &Addressing, payload: &'a [u8]) -> Datagram<'a> {
-    Datagram {
+pub(super) fn datagram<'a>(port: u16, to: &Addressing, payload: &'a [u8]) -> UdpDatagram<'a> {
+    UdpDatagram {
         dst: to.dst.ip(),
         port,
         src: to.src.ip(),

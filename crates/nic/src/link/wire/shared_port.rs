@@ -29,9 +29,11 @@ const NOBODY: u64 = u64::MAX;
 
 /// The name by which a process says that it is a Ferroce on the shared port.
 #[derive(Debug)]
-pub(super) struct Sign(#[allow(dead_code, reason = "the name lasts as long as its socket")] Dgram);
+pub(super) struct SharedPortSign(
+    #[allow(dead_code, reason = "the name lasts as long as its socket")] Dgram,
+);
 
-impl Sign {
+impl SharedPortSign {
     /// Puts it up. `None`: the system refuses it, and other users find no Ferroce here.
     pub(super) fn put_up(port: u16) -> Option<Self> {
         let name = signs(port, Credentials::own().uid) + &format!("{:016x}", random::u64());
@@ -230,7 +232,7 @@ mod tests {
         let port = owner.local_addr().unwrap().port();
         let error = SharedPort::open(port, false).unwrap_err();
         assert_eq!(error.errno, libc::EADDRINUSE);
-        let _sign = Sign::put_up(port).unwrap();
+        let _sign = SharedPortSign::put_up(port).unwrap();
         let error = SharedPort::open(port, false).unwrap_err();
         assert_eq!(error.errno, libc::EADDRINUSE, "our own user shares or not");
     }

@@ -27,7 +27,7 @@ struct Kept {
 }
 
 fn link(fault: Option<&str>) -> WireLink {
-    WireLink::open_at(0, None, fault.map(|text| Fault::parse(text).unwrap())).unwrap()
+    WireLink::open_at(0, None, fault.map(|text| LinkFault::parse(text).unwrap())).unwrap()
 }
 
 fn addressing(ip: &str) -> Addressing {

@@ -14,10 +14,10 @@ use ferroce_proto::time::Time;
 use crate::Error;
 use crate::base::sync::lock;
 use crate::link::InboundRun;
-use crate::link::fault::Fault;
+use crate::link::fault::LinkFault;
 use crate::link::path::{Egress, WireOutlet};
 use crate::link::token::Token;
-use crate::link::wire::private_ports::{Flow, PRIVATE_PORTS};
+use crate::link::wire::private_ports::{PRIVATE_PORTS, PortFlow};
 use crate::link::wire::{Of, WireLink};
 
 /// Any address of an IP version stands for the version.
@@ -63,7 +63,7 @@ impl Wire {
         let private_ports = !ferroce_os::environment::is_off(VARIABLE);
         let link = Arc::new(WireLink::open(
             private_ports.then_some(slot),
-            Fault::from_env()?,
+            LinkFault::from_env()?,
         )?);
         let watch = |e| Error::system("cannot watch the UDP sockets", &e);
         let v4 = egress(&link, (V4, None), poller, 0).map_err(watch)?;
@@ -222,7 +222,7 @@ impl Wire {
     }
 
     /// Gives a flow a socket, if it has none; see [`WireLink::receive_flow`].
-    pub(crate) fn receive_flow(&self, flow: Flow, ifindex: u32) {
+    pub(crate) fn receive_flow(&self, flow: PortFlow, ifindex: u32) {
         let Some((number, fd)) = self.link.receive_flow(flow, ifindex) else {
             return;
         };

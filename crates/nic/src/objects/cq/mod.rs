@@ -26,7 +26,7 @@ pub(crate) use self::channel::CqEvent;
 pub(crate) use self::delivery::DirectDelivery;
 pub use self::entry::Entry;
 use self::moderation::Moderation;
-use self::ring::{Pushed, Ring};
+use self::ring::{PushOutcome, Ring};
 use self::sign::Sign;
 pub(crate) use self::stamp::CORE_CLOCK_KHZ;
 pub use self::stamp::{Stamp, Stamps, raw_clock};
@@ -311,19 +311,19 @@ impl Cq {
         let pushed = ring.push(*wc, solicited, stamp, clock::monotonic);
         self.sign.show(&ring);
         match pushed {
-            Pushed::Quiet => true,
-            Pushed::Notify => {
+            PushOutcome::Quiet => true,
+            PushOutcome::Notify => {
                 // Under the lock, so that a CQ that is being destroyed knows that no event comes
                 // after its last completion.
                 self.notify();
                 self.context.services().end_delay(due, self.id());
                 true
             }
-            Pushed::NotifyAt(at) => {
+            PushOutcome::NotifyAt(at) => {
                 self.context.services().delay(at, self.id(), &self.me);
                 true
             }
-            Pushed::Overflowed => {
+            PushOutcome::Overflowed => {
                 let capacity = ring.capacity();
                 drop(ring);
                 tracing::warn!(target: "ferroce::cq", capacity, "completion queue overflowed: it is unusable from here");
@@ -335,7 +335,7 @@ impl Cq {
                 self.context.services().delay(Time(0), self.id(), &self.me);
                 false
             }
-            Pushed::Dead => false,
+            PushOutcome::Dead => false,
         }
     }
     /// The queue is about to be destroyed and nobody uses it: not even an event that moderation

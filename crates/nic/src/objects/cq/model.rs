@@ -10,10 +10,10 @@ use loom::thread;
 
 use super::Stamp;
 use super::ring::tests::wc;
-use super::ring::{Pushed, Ring};
-use super::sign::{Sign, Word};
+use super::ring::{PushOutcome, Ring};
+use super::sign::{FlagByte, Sign};
 
-impl Word for AtomicU8 {
+impl FlagByte for AtomicU8 {
     fn store(&self, value: u8, order: Ordering) {
         Self::store(self, value, order);
     }
@@ -71,7 +71,7 @@ impl Modelled {
         let now = || unreachable!("nothing is moderated");
         let pushed = ring.push(wc, false, Stamp::default(), now);
         self.sign.show(&ring);
-        if pushed == Pushed::Notify {
+        if pushed == PushOutcome::Notify {
             self.raise();
         }
     }

@@ -33,12 +33,12 @@ impl Moderation {
 
 /// Completions that an event which is not raised yet stands for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Waiting {
+pub(super) struct DelayedEvent {
     completions: u16,
     until: Option<Time>,
 }
 
-impl Waiting {
+impl DelayedEvent {
     /// Counts one more; how many there are.
     pub(super) fn add(&mut self) -> u16 {
         self.completions = self.completions.saturating_add(1);

@@ -8,11 +8,11 @@ use ferroce_proto::verbs::Wc;
 
 use super::Stamp;
 use super::arming::{Arming, Kind, Queued};
-use super::moderation::{Moderation, Waiting};
+use super::moderation::{DelayedEvent, Moderation};
 
 /// What a pushed completion calls for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pushed {
+pub(super) enum PushOutcome {
     /// Queued.
     Quiet,
     /// Queued, and it was waited for: one event on the channel.
@@ -40,7 +40,7 @@ pub(super) struct Ring {
     overwrites: bool,
     moderation: Moderation,
     /// What an armed and moderated queue has collected since.
-    waiting: Waiting,
+    waiting: DelayedEvent,
 }
 
 impl Ring {
@@ -55,7 +55,7 @@ impl Ring {
             overflowed: false,
             overwrites,
             moderation: Moderation::default(),
-            waiting: Waiting::default(),
+            waiting: DelayedEvent::default(),
         }
     }
 
@@ -89,14 +89,14 @@ impl Ring {
         solicited: bool,
         stamp: Stamp,
         now: impl FnOnce() -> Time,
-    ) -> Pushed {
+    ) -> PushOutcome {
         if self.overflowed {
-            return Pushed::Dead;
+            return PushOutcome::Dead;
         }
         if self.queue.len() >= self.capacity {
             if !self.overwrites {
                 self.overflowed = true;
-                return Pushed::Overflowed;
+                return PushOutcome::Overflowed;
             }
             self.drop_front();
         }
@@ -104,25 +104,25 @@ impl Ring {
         let arming = self.arming.of(&queued);
         self.queue.push_back(queued);
         match arming {
-            Arming::Idle => Pushed::Quiet,
+            Arming::Idle => PushOutcome::Quiet,
             Arming::Awaits(_) => self.on_awaited(now),
             // The event that was raised for older completions tells of this one, too.
             Arming::Repeats(_) => {
                 self.disarm();
-                Pushed::Quiet
+                PushOutcome::Quiet
             }
         }
     }
 
     /// A completion came that the program waits for.
-    fn on_awaited(&mut self, now: impl FnOnce() -> Time) -> Pushed {
+    fn on_awaited(&mut self, now: impl FnOnce() -> Time) -> PushOutcome {
         if !self.moderation.delays() || self.waiting.add() >= self.moderation.count {
             self.disarm();
-            return Pushed::Notify;
+            return PushOutcome::Notify;
         }
         match self.waiting.start(self.moderation, now) {
-            Some(at) => Pushed::NotifyAt(at),
-            None => Pushed::Quiet,
+            Some(at) => PushOutcome::NotifyAt(at),
+            None => PushOutcome::Quiet,
         }
     }
 
@@ -130,7 +130,7 @@ impl Ring {
     pub(super) fn disarm(&mut self) {
         self.arming = Arming::Idle;
         self.told = self.queue.len();
-        self.waiting = Waiting::default();
+        self.waiting = DelayedEvent::default();
     }
 
     /// The period of moderation may be over: whether an event is due. If not, when to ask again, if

@@ -12,12 +12,12 @@ const NEWS: u8 = 1;
 const ARMED: u8 = 2;
 
 /// A byte that threads share.
-pub(super) trait Word {
+pub(super) trait FlagByte {
     fn store(&self, value: u8, order: Ordering);
     fn load(&self, order: Ordering) -> u8;
 }
 
-impl Word for AtomicU8 {
+impl FlagByte for AtomicU8 {
     #[inline]
     fn store(&self, value: u8, order: Ordering) {
         Self::store(self, value, order);
@@ -32,7 +32,7 @@ impl Word for AtomicU8 {
 #[derive(Debug, Default)]
 pub(super) struct Sign<W = AtomicU8>(W);
 
-impl<W: Word> Sign<W> {
+impl<W: FlagByte> Sign<W> {
     /// Shows the state of the ring. The caller has its lock.
     pub(super) fn show(&self, ring: &Ring) {
         let news = if ring.has_news() { NEWS } else { 0 };

@@ -8,7 +8,7 @@ use ferroce_proto::verbs::Mtu;
 
 use super::shape::{Hardware, NAME_MAX, Shape, Shapes};
 use super::watchers::Contexts;
-use super::{Device, DeviceAttr, Protocol, State, guid};
+use super::{Device, DeviceAttr, DeviceState, Protocol, guid};
 use crate::base::counters::Counters;
 use crate::base::sync::{read, write};
 
@@ -19,11 +19,11 @@ const SECOND: &str = "_iw";
 #[derive(Debug)]
 pub(crate) struct DeviceList {
     shapes: Shapes,
-    devices: RwLock<Known>,
+    devices: RwLock<KnownDevice>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownDevice {
     present: Vec<Arc<Device>>,
     /// Devices made so far.
     made: u32,
@@ -33,7 +33,7 @@ impl DeviceList {
     /// The devices of each interface that is up and has an address: in the order of the file that
     /// gives them their shapes, then in the order given, loopback last.
     pub(crate) fn discover(interfaces: &[Interface], shapes: &Shapes) -> Self {
-        let mut known = Known::default();
+        let mut known = KnownDevice::default();
         known.add_new(interfaces, shapes);
         known.rank_loopback();
         Self {
@@ -71,7 +71,7 @@ impl DeviceList {
     }
 }
 
-impl Known {
+impl KnownDevice {
     /// Makes devices of the usable interfaces that have none.
     fn add_new(&mut self, interfaces: &[Interface], shapes: &Shapes) {
         let usable = |i: &&Interface| i.up && !i.addresses.is_empty();
@@ -134,7 +134,7 @@ impl Known {
             ifindex: interface.index,
             loopback: interface.loopback,
             hardware: Hardware::of(interface.loopback, shape),
-            state: RwLock::new(State::of(interface)),
+            state: RwLock::new(DeviceState::of(interface)),
             contexts: Contexts::default(),
             attr: DeviceAttr::of(
                 guid::of_device(interface.mac, interface.index, ordinal, is_second),

@@ -29,7 +29,7 @@ pub use self::protocol::Protocol;
 pub(crate) use self::protocol::Protocols;
 pub(crate) use self::shape::Shapes;
 pub use self::shape::{Hardware, LinkRate, PciAddress};
-use self::state::State;
+use self::state::DeviceState;
 use self::watchers::Contexts;
 use crate::Error;
 use crate::base::counters::Counters;
@@ -60,7 +60,7 @@ pub struct Device {
     protocol: Protocol,
     hardware: Hardware,
     /// What follows the interface. Taken last; never held while anything else is done.
-    state: RwLock<State>,
+    state: RwLock<DeviceState>,
     contexts: Contexts,
     attr: DeviceAttr,
     usage: Arc<Usage>,

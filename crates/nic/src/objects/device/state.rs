@@ -6,7 +6,7 @@ use ferroce_proto::verbs::{AsyncEvent, Mtu};
 
 /// The interface as the device last saw it.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct DeviceState {
     pub(super) mtu: u32,
     /// The most that the port shows, whatever fits the interface.
     pub(super) shown_mtu: Mtu,
@@ -19,7 +19,7 @@ pub(super) struct State {
     pub(super) addresses: Vec<Option<Gid>>,
 }
 
-impl State {
+impl DeviceState {
     pub(super) fn of(interface: &Interface) -> Self {
         Self {
             mtu: interface.mtu,
@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn gids_keep_their_index_and_empty_ones_are_used_again() {
-        let mut state = State::of(&interface("eth0", 2, &["10.0.0.1", "10.0.0.2", "fe80::1"]));
+        let mut state =
+            DeviceState::of(&interface("eth0", 2, &["10.0.0.1", "10.0.0.2", "fe80::1"]));
         let fewer = interface("eth0", 2, &["10.0.0.2"]);
         assert_eq!(state.update(&fewer), [GidChange, GidChange]);
         assert_eq!(state.addresses, [None, gid("10.0.0.2"), None]);
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn the_port_follows_up_and_carrier() {
         let mut eth = interface("eth0", 2, &["10.0.0.1"]);
-        let mut state = State::of(&eth);
+        let mut state = DeviceState::of(&eth);
         assert!(state.active);
         eth.running = false;
         assert_eq!(state.update(&eth), [PortErr]);
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn an_interface_vanishes_once() {
-        let mut state = State::of(&interface("eth0", 2, &["10.0.0.1"]));
+        let mut state = DeviceState::of(&interface("eth0", 2, &["10.0.0.1"]));
         assert_eq!(state.vanish(), Some(DeviceFatal));
         assert_eq!((state.active, state.addresses[0]), (false, None));
         assert_eq!(state.vanish(), None);

@@ -14,12 +14,12 @@ pub struct Pd {
     context: Arc<Context>,
     id: PdId,
     users: AtomicUsize,
-    hold: Hold,
+    hold: PdHold,
 }
 
 /// What ends with a protection domain.
 #[derive(Debug)]
-enum Hold {
+enum PdHold {
     Own {
         _permit: Permit,
     },
@@ -40,7 +40,7 @@ impl Pd {
             context: Arc::clone(context),
             id,
             users: AtomicUsize::new(0),
-            hold: Hold::Own { _permit: permit },
+            hold: PdHold::Own { _permit: permit },
         }))
     }
     /// A parent domain (`ibv_alloc_parent_domain`): the same protection domain, whose objects are
@@ -52,7 +52,7 @@ impl Pd {
             context: Arc::clone(&pd.context),
             id: pd.id,
             users: AtomicUsize::new(0),
-            hold: Hold::Parent(Arc::clone(pd), AtomicBool::new(true)),
+            hold: PdHold::Parent(Arc::clone(pd), AtomicBool::new(true)),
         })
     }
     /// The context.
@@ -70,7 +70,7 @@ impl Pd {
     /// It is deallocated: a parent domain is no user of its domain any more, even while what is
     /// left of destroyed objects refers to it.
     pub fn dealloc(&self) {
-        if let Hold::Parent(pd, is_user) = &self.hold
+        if let PdHold::Parent(pd, is_user) = &self.hold
             && is_user.swap(false, Ordering::AcqRel)
         {
             pd.detach();

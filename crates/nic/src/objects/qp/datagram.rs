@@ -14,7 +14,7 @@ use ferroce_proto::verbs::Datagram;
 use super::Qp;
 use super::locked::Locked;
 use super::output::{BATCH_BYTES, BatchLimits};
-use super::seal::Admission;
+use super::seal::DatagramAdmission;
 use crate::base::numbers::slot_of;
 use crate::link::Batch;
 use crate::link::path::{Path, Reach};
@@ -25,13 +25,13 @@ const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The destination that was used last.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct LastDestination {
     ah: u32,
     slot: u16,
     path: Option<Path>,
 }
 
-impl Known {
+impl LastDestination {
     fn leads_to(&self, to: &Datagram) -> bool {
         self.ah == to.ah && self.slot == slot_of(to.qpn)
     }
@@ -66,12 +66,12 @@ impl Qp {
         let is_wire = egress.slot().is_none();
         if is_wire {
             match self.admission(locked, to.qpn, &addressing, now) {
-                Admission::Now => {}
-                Admission::Later => {
+                DatagramAdmission::Now => {}
+                DatagramAdmission::Later => {
                     locked.queued = true;
                     return None;
                 }
-                Admission::Never => return self.drop_datagrams(locked, now),
+                DatagramAdmission::Never => return self.drop_datagrams(locked, now),
             }
         }
         let paced = self.pacing(&egress, &addressing, || to.qpn);
@@ -124,8 +124,9 @@ impl Qp {
     /// The path to a destination; `None` if there is none.
     fn path_of(&self, locked: &mut Locked, to: &Datagram) -> Option<Path> {
         // Where nobody was a moment ago there may be somebody now.
-        let usable =
-            |known: &&Known| known.leads_to(to) && known.path.as_ref().is_some_and(Path::is_alive);
+        let usable = |known: &&LastDestination| {
+            known.leads_to(to) && known.path.as_ref().is_some_and(Path::is_alive)
+        };
         if let Some(known) = locked.known.as_ref().filter(usable) {
             return known.path.clone();
         }
@@ -137,7 +138,7 @@ impl Qp {
                 })
                 .ok()
         });
-        locked.known = Some(Known {
+        locked.known = Some(LastDestination {
             ah: to.ah,
             slot: slot_of(to.qpn),
             path: path.clone(),

@@ -11,10 +11,10 @@ use super::Qp;
 use super::locked::Locked;
 use super::transport::Transport;
 use crate::base::carrier::Carrier;
-use crate::base::counters::Way;
+use crate::base::counters::DirectWay;
 use crate::base::refusal::Refusal;
 use crate::link::path::{Path, PathReport};
-use crate::services::direct::{Moved, Request};
+use crate::services::direct::{Copied, DirectRequest};
 
 /// Bytes of an atomic.
 const ATOMIC: usize = 8;
@@ -37,7 +37,7 @@ impl Qp {
                 return None;
             };
             let rights = cx.rights;
-            let request = Request {
+            let request = DirectRequest {
                 from: self.qpn,
                 path: &addressing,
                 direct,
@@ -48,7 +48,7 @@ impl Qp {
                 let found = boards.carry_out_atomic(&request, now, opens);
                 match found {
                     Ok(original) => {
-                        self.tally.count_direct(Way::Atomic, ATOMIC, true);
+                        self.tally.count_direct(DirectWay::Atomic, ATOMIC, true);
                         rc.on_direct_atomic(cx, original);
                     }
                     Err(why) => {
@@ -60,12 +60,12 @@ impl Qp {
                 return found.ok().map(|_| ATOMIC);
             }
             let way = match direct.op {
-                DirectOp::Write => Way::Out,
-                _ => Way::In,
+                DirectOp::Write => DirectWay::Out,
+                _ => DirectWay::In,
             };
             let moved = boards.carry_out(&request, now, |len| rc.direct_pieces(rights, len).ok());
             match moved {
-                Ok(Moved { len, is_mapped }) => {
+                Ok(Copied { len, is_mapped }) => {
                     self.tally.count_direct(way, len as usize, is_mapped);
                     rc.on_direct(cx, len);
                 }
@@ -176,8 +176,9 @@ impl Qp {
             .fetch(rendezvous, clock::monotonic(), to);
         let counters = self.pd.context().device().counters();
         match fetched {
-            Ok(Moved { len, is_mapped }) => {
-                self.tally.count_direct(Way::In, len as usize, is_mapped);
+            Ok(Copied { len, is_mapped }) => {
+                self.tally
+                    .count_direct(DirectWay::In, len as usize, is_mapped);
             }
             Err(why) => {
                 tracing::debug!(target: "ferroce::path", qpn = self.qpn.get(), "a SEND comes by packets: {why}");

@@ -18,7 +18,7 @@ use super::Qp;
 use super::locked::Locked;
 use super::transport::Transport;
 use crate::base::numbers::slot_of;
-use crate::link::path::{Came, Path, Reach};
+use crate::link::path::{Ingress, Path, Reach};
 
 /// While packets come and the peer is unknown, it is asked again after this time, then after twice
 /// that, and so on: a peer of another make gets two dozen questions a day.
@@ -28,7 +28,7 @@ const NEVER: u64 = u64::MAX;
 
 /// What a queue pair has asked. What its lock guards.
 #[derive(Debug, Default)]
-pub(super) struct Asked {
+pub(super) struct PeerQuestion {
     /// Random number of this connection, which tells its answers from older ones.
     nonce: Option<u64>,
     times: u32,
@@ -36,15 +36,15 @@ pub(super) struct Asked {
 
 /// When the next question is due; read without the lock at each packet.
 #[derive(Debug)]
-pub(super) struct Due(AtomicU64);
+pub(super) struct QuestionDue(AtomicU64);
 
-impl Default for Due {
+impl Default for QuestionDue {
     fn default() -> Self {
         Self(AtomicU64::new(NEVER))
     }
 }
 
-impl Due {
+impl QuestionDue {
     fn is_due(&self, now: Time) -> bool {
         self.0.load(Ordering::Relaxed) <= now.0
     }
@@ -61,7 +61,7 @@ impl Qp {
         if self.is_ferroce_peer.load(Ordering::Relaxed) {
             return;
         }
-        locked.asked = Asked {
+        locked.asked = PeerQuestion {
             nonce: Some(random::u64()),
             times: 0,
         };
@@ -71,7 +71,7 @@ impl Qp {
     /// Back in RESET: the next peer is another one.
     pub(super) fn forget_ferroce_peer(&self) {
         let mut locked = self.lock();
-        locked.asked = Asked::default();
+        locked.asked = PeerQuestion::default();
         self.is_ferroce_peer.store(false, Ordering::Relaxed);
         self.question.set(None);
     }
@@ -118,7 +118,7 @@ impl Qp {
     }
 
     /// An answer to a question of this queue pair, or somebody's attempt at one.
-    pub(crate) fn on_echo(&self, came: Came<'_>, answer: &Drain) {
+    pub(crate) fn on_echo(&self, came: Ingress<'_>, answer: &Drain) {
         let mut locked = self.lock();
         let is_peers = |path: &Path| path.admit(came).is_ok();
         if locked.asked.nonce == Some(answer.mark)

@@ -52,7 +52,7 @@ impl DerefMut for General<'_> {
 
 /// What an entry of a queue pair in the table of timers is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Entry {
+pub(super) enum TimerEntry {
     /// It is not due, or there is none.
     Waits,
     /// What it was set for was done meanwhile: only the next entry is to be made.
@@ -159,13 +159,13 @@ impl<'a> Fast<'a> {
     }
 
     /// What its entry in the table of timers is good for now.
-    pub(super) fn entry(&self, now: Time) -> Entry {
+    pub(super) fn entry(&self, now: Time) -> TimerEntry {
         if self.locked.timer.is_none_or(|entry| entry > now) {
-            Entry::Waits
+            TimerEntry::Waits
         } else if self.locked.deadline().is_some_and(|at| at <= now) {
-            Entry::Due
+            TimerEntry::Due
         } else {
-            Entry::Stale
+            TimerEntry::Stale
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
-use ferroce_proto::ud::Route;
+use ferroce_proto::ud::GrhRoute;
 use ferroce_proto::verbs::QpType;
 use ferroce_proto::wire::{OpInfo, Opcode, Packet};
 
@@ -16,7 +16,7 @@ use crate::Cq;
 use crate::base::counters::DropReason;
 use crate::base::waiter::Waiter;
 use crate::link::InboundRun;
-use crate::link::path::{Addresses, Admitted, Came, Origin, Path, Policy};
+use crate::link::path::{Admitted, Ingress, Origin, Path, PathAddresses, Policy};
 use crate::objects::cq::DirectDelivery;
 
 /// Low 15 bits of the only partition key: the membership bit does not matter on receive.
@@ -47,7 +47,7 @@ impl Qp {
     /// Why it was dropped.
     pub(crate) fn on_packet(
         &self,
-        came: Came<'_>,
+        came: Ingress<'_>,
         packet: &Packet<'_>,
         len: usize,
         now: Time,
@@ -65,7 +65,7 @@ impl Qp {
     fn on_opened(
         &self,
         locked: &mut Locked,
-        came: Came<'_>,
+        came: Ingress<'_>,
         packet: &Packet<'_>,
         len: usize,
         now: Time,
@@ -150,7 +150,7 @@ impl Qp {
         &self,
         locked: &mut Locked,
         cx: &mut Cx<'_>,
-        came: Came<'_>,
+        came: Ingress<'_>,
         packet: &Packet<'_>,
     ) -> Result<(), DropReason> {
         let admitted = self.admit(locked, came, packet)?;
@@ -161,7 +161,7 @@ impl Qp {
         if locked.transport.refuses_key(packet) {
             return Err(DropReason::Qkey);
         }
-        let route = Route {
+        let route = GrhRoute {
             src: addressing.src,
             dst: addressing.dst,
             hop_limit: addressing.hop_limit,
@@ -178,7 +178,7 @@ impl Qp {
     /// A packet says that the peer has migrated. If it came over the alternate path, this end
     /// follows. From the wire it must be one that the peer may send now: one datagram must not
     /// take a connection off a path that works.
-    fn follow_peer(&self, locked: &mut Locked, came: Came<'_>, packet: &Packet<'_>, now: Time) {
+    fn follow_peer(&self, locked: &mut Locked, came: Ingress<'_>, packet: &Packet<'_>, now: Time) {
         let alternate = locked.alternate.as_ref();
         let came_over_it = alternate.is_some_and(|(path, _)| path.admit(came).is_ok());
         let counts = came.origin != Origin::WIRE
@@ -318,7 +318,7 @@ impl Qp {
     fn admit(
         &self,
         locked: &Locked,
-        came: Came<'_>,
+        came: Ingress<'_>,
         packet: &Packet<'_>,
     ) -> Result<Admitted, DropReason> {
         if self.qp_type == QpType::Ud {
@@ -330,7 +330,7 @@ impl Qp {
     }
 }
 
-impl Addresses for Qp {
+impl PathAddresses for Qp {
     fn is_own(&self, gid: Gid) -> bool {
         self.pd.context().device().has_address(gid.ip())
     }
@@ -347,7 +347,7 @@ impl Addresses for Qp {
 fn take_batch<'r, 'a>(
     locked: &mut Locked,
     cx: &mut Cx<'_>,
-    came: Came<'_>,
+    came: Ingress<'_>,
     packets: &'r [&'a [u8]],
 ) -> (&'r [&'a [u8]], &'r [&'a [u8]]) {
     let may =

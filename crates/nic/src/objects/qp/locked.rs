@@ -7,14 +7,14 @@ use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::time::Time;
 
 use super::Qp;
-use super::datagram::Known;
+use super::datagram::LastDestination;
 use super::fast::ShortRings;
 use super::fast::delayed_ack::PacketDelayedAck;
 use super::fast::eligibility::Eligibility;
-use super::ferroce_peer::Asked;
+use super::ferroce_peer::PeerQuestion;
 use super::paced::Paced;
 use super::seal::Seal;
-use super::share::Share;
+use super::share::QpShare;
 use super::step::Now;
 use super::transport::Transport;
 use crate::link::Batch;
@@ -34,7 +34,7 @@ pub(super) struct Locked {
     pub(super) traits: Option<LinkTraits>,
     /// Its part of what may be in flight to its peer's process, of a reliable queue pair on the
     /// wire.
-    pub(super) share: Option<Box<Share>>,
+    pub(super) share: Option<Box<QpShare>>,
     /// The alternate path and its traits, once one is loaded.
     pub(super) alternate: Option<(Path, LinkTraits)>,
     /// When its state was last worked on.
@@ -52,7 +52,7 @@ pub(super) struct Locked {
     /// Whether acknowledgements wait for the program's answers.
     pub(super) delayed_ack: PacketDelayedAck,
     /// Whether its peer was asked if it is a Ferroce.
-    pub(super) asked: Asked,
+    pub(super) asked: PeerQuestion,
     /// Memory that it shares with its peer alone.
     pub(super) short_rings: ShortRings,
     /// Regions that short messages used last: to send from, and to receive into.
@@ -64,7 +64,7 @@ pub(super) struct Locked {
     /// Room for a short message, and an acknowledgement before it.
     pub(super) short: Batch,
     /// Where the last datagram went.
-    pub(super) known: Option<Known>,
+    pub(super) known: Option<LastDestination>,
     /// Until when a datagram waits for its link, which is full.
     pub(super) waits_until: Option<(Time, Arc<Egress>)>,
     /// Until when it waits for an answer that opens the window of its receiver.
@@ -95,7 +95,7 @@ impl Locked {
             eligibility: Eligibility::default(),
             report: PathReport::default(),
             delayed_ack: PacketDelayedAck::default(),
-            asked: Asked::default(),
+            asked: PeerQuestion::default(),
             short_rings: ShortRings::default(),
             memos: Default::default(),
             seal: Seal::default(),

@@ -34,9 +34,9 @@ use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::UdQp;
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpCap, QpState, QpType};
 
-pub(crate) use self::fast::brief::Taken;
+pub(crate) use self::fast::brief::BriefTaken;
 pub(crate) use self::fast::watched::{
-    End, NewShortRings, ShortRingOffer, Watch, WatchedShortRings,
+    NewShortRings, RingEnd, ShortRingOffer, Watch, WatchedShortRings,
 };
 use self::guard::QpLock;
 pub(crate) use self::handles::HandleElsewhere;
@@ -87,7 +87,7 @@ pub struct Qp {
     /// Its peer is known to be a Ferroce on another host.
     is_ferroce_peer: AtomicBool,
     /// When it asks that.
-    question: ferroce_peer::Due,
+    question: ferroce_peer::QuestionDue,
     /// Changed under the lock only.
     tally: Arc<Tally>,
     /// Taken after the progress lock and before the rights table, a CQ or a link; never two of them
@@ -214,7 +214,7 @@ impl Qp {
             handles: Handles::default(),
             opened: None,
             is_ferroce_peer: AtomicBool::new(false),
-            question: ferroce_peer::Due::default(),
+            question: ferroce_peer::QuestionDue::default(),
             tally: Arc::default(),
             deaf_to_itself: AtomicBool::new(false),
             locked: QpLock::new(Locked::new(transport)),

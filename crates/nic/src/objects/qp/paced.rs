@@ -11,12 +11,12 @@ use super::Qp;
 use super::locked::Locked;
 use crate::base::addressing::Addressing;
 use crate::link::path::Egress;
-use crate::services::pacing::{Flow, Pacer};
+use crate::services::pacing::{PacedFlow, Pacer};
 
 /// Where something goes that is paced.
 #[derive(Clone, Debug)]
 pub(super) struct Paced {
-    pub(super) flow: Arc<Flow>,
+    pub(super) flow: Arc<PacedFlow>,
     pub(super) egress: Arc<Egress>,
     pub(super) addressing: Addressing,
     pub(super) dest: Qpn,

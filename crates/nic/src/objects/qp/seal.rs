@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use ferroce_proto::auth::handshake::{Asking, Message, Nonces};
-use ferroce_proto::auth::{Connection, Datagrams, End, Nonce, Position, Secret};
+use ferroce_proto::auth::handshake::{Asking, AuthMessage, Nonces};
+use ferroce_proto::auth::{Datagrams, End, Nonce, Secret, SequencePosition, TaggedConnection};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, QpType};
@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Seal {
     nonces: Nonces,
-    connection: Option<Box<Connection>>,
+    connection: Option<Box<TaggedConnection>>,
     /// Of a datagram queue pair, once it has to do with the wire.
     datagrams: Option<Box<Datagrams>>,
     /// The receiver whose nonce is asked for, and whether a datagram waits for it.
@@ -40,7 +40,7 @@ pub(super) struct Seal {
 
 /// Whether a datagram may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Admission {
+pub(super) enum DatagramAdmission {
     Now,
     /// Its receiver is asked.
     Later,
@@ -122,10 +122,10 @@ impl Seal {
 }
 
 /// Where a reliable transport stands.
-fn position(transport: &Transport) -> Option<Position> {
+fn position(transport: &Transport) -> Option<SequencePosition> {
     let next = transport.next_request()?;
     let expected = transport.expected()?;
-    Some(Position { next, expected })
+    Some(SequencePosition { next, expected })
 }
 
 impl Locked {
@@ -151,7 +151,7 @@ impl Locked {
                 let nonce = self.seal.nonces.connect(peer, draw);
                 let own = End { nonce, ..own };
                 let expected = self.transport.expected().map(|_| attr.rq_psn);
-                let connection = Connection::new(auth.secret(), &own, &peer, expected);
+                let connection = TaggedConnection::new(auth.secret(), &own, &peer, expected);
                 self.seal.connection = Some(Box::new(connection));
             }
             (QpState::Rts, None) => {
@@ -185,17 +185,17 @@ impl Qp {
         if self.services().auth().is_none() {
             return Ok(None);
         }
-        let (chosen, alternate) = (Way::of(chosen), Way::of(alternate));
+        let (chosen, alternate) = (PathChange::of(chosen), PathChange::of(alternate));
         let begins = mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Rtr;
         let has_keys = if begins {
-            matches!(chosen, Way::Wire(_))
+            matches!(chosen, PathChange::Wire(_))
         } else {
             self.lock().seal.is_on()
         };
-        let is_refused = |way: &Way<'_>| match way {
-            Way::Unchanged => false,
-            Way::Local => has_keys,
-            Way::Wire(_) => !has_keys,
+        let is_refused = |way: &PathChange<'_>| match way {
+            PathChange::Unchanged => false,
+            PathChange::Local => has_keys,
+            PathChange::Wire(_) => !has_keys,
         };
         if is_refused(&chosen) || is_refused(&alternate) {
             return Err(Error::unsupported(
@@ -204,7 +204,7 @@ impl Qp {
             ));
         }
         let path = match chosen {
-            Way::Wire(path) if begins => path,
+            PathChange::Wire(path) if begins => path,
             _ => return Ok(None),
         };
         if stations == Stations::Looked {
@@ -262,9 +262,9 @@ impl Qp {
         to: Qpn,
         path: &Addressing,
         now: Time,
-    ) -> Admission {
+    ) -> DatagramAdmission {
         let Some(auth) = self.services().auth() else {
-            return Admission::Now;
+            return DatagramAdmission::Now;
         };
         let receiver = (path.dst, to);
         let (known, due) = locked.seal.datagrams().knows(receiver, now);
@@ -272,16 +272,16 @@ impl Qp {
             self.ask_receiver(locked, auth, to, path, !known, now);
         }
         if known {
-            return Admission::Now;
+            return DatagramAdmission::Now;
         }
         let outcome = locked.seal.asking.as_ref().map(|(a, _)| a.outcome(now));
         if let Some(None) = outcome {
-            return Admission::Later;
+            return DatagramAdmission::Later;
         }
         locked.seal.asking = None;
         self.services()
             .count_denied_on(path.src, Asker::Host, Denial::Handshake);
-        Admission::Never
+        DatagramAdmission::Never
     }
 
     /// Asks for the nonce of a receiver, if it is time; `waits`: nothing is sent before it is
@@ -330,7 +330,7 @@ impl Qp {
         &self,
         auth: &Auth,
         came: &Addressing,
-        message: &Message,
+        message: &AuthMessage,
         authentic: bool,
         now: Time,
     ) {
@@ -360,7 +360,7 @@ impl Qp {
 }
 
 /// Where a change of a path leads.
-enum Way<'a> {
+enum PathChange<'a> {
     /// There is none.
     Unchanged,
     /// A path to a process of this host.
@@ -369,7 +369,7 @@ enum Way<'a> {
     Wire(&'a Path),
 }
 
-impl<'a> Way<'a> {
+impl<'a> PathChange<'a> {
     fn of(found: &'a Found) -> Self {
         match found {
             None => Self::Unchanged,

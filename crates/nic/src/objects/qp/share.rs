@@ -15,7 +15,7 @@ use crate::services::budgets::Account;
 
 /// What a queue pair has in the account of its peer's process.
 #[derive(Debug)]
-pub(super) struct Share {
+pub(super) struct QpShare {
     account: Arc<Account>,
     stake: Stake,
 }
@@ -33,7 +33,7 @@ impl Qp {
         };
         if let (Transport::Rc(_), Some(together)) = (&locked.transport, path.together) {
             let dest = locked.transport.dest();
-            locked.share = Some(Box::new(Share {
+            locked.share = Some(Box::new(QpShare {
                 account: self.services().budgets.to(path.addressing.dst, dest),
                 stake: Stake::new(self.qpn, together),
             }));
@@ -79,7 +79,7 @@ impl Qp {
     }
 }
 
-fn shared(locked: &mut Locked) -> Option<(&mut RcQp, &mut Share)> {
+fn shared(locked: &mut Locked) -> Option<(&mut RcQp, &mut QpShare)> {
     match (&mut locked.transport, &mut locked.share) {
         (Transport::Rc(rc), Some(share)) => Some((rc, share)),
         _ => None,

@@ -13,7 +13,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, SendOp};
 
 use super::Qp;
-use super::guard::{Entry, General};
+use super::guard::{General, TimerEntry};
 use super::locked::Locked;
 use super::results::Results;
 use super::transport::Transport;
@@ -261,9 +261,9 @@ impl Qp {
     pub(crate) fn on_timer(&self, now: Time) {
         let mut fast = self.lock_fast();
         match fast.entry(now) {
-            Entry::Waits => {}
-            Entry::Stale => fast.renew_timer(),
-            Entry::Due => {
+            TimerEntry::Waits => {}
+            TimerEntry::Stale => fast.renew_timer(),
+            TimerEntry::Due => {
                 let mut locked = fast.into_general();
                 self.on_due(&mut locked, now);
                 self.renew_timer(&mut locked);

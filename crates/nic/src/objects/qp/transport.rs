@@ -5,7 +5,7 @@ use ferroce_proto::iwarp::IwQp;
 use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
 use ferroce_proto::uc::UcQp;
-use ferroce_proto::ud::{Route, UdQp};
+use ferroce_proto::ud::{GrhRoute, UdQp};
 use ferroce_proto::verbs::{
     AttrMask, Datagram, Mtu, PostError, QpAttr, QpState, RecvWr, SendOp, SendWr,
 };
@@ -162,7 +162,7 @@ impl Transport {
         cx: &mut Cx<'_>,
         packet: &Packet<'_>,
         _: Admitted,
-        route: &Route,
+        route: &GrhRoute,
     ) -> bool {
         match self {
             Self::Rc(rc) => rc.on_packet(cx, packet),

@@ -14,7 +14,7 @@ use ferroce_proto::ids::{Qpn, Srqn};
 use ferroce_proto::rc::{SharedRecv, place};
 use ferroce_proto::verbs::{AsyncEvent, RecvWr, Wc};
 
-use self::queue::{Queue, Waiter};
+use self::queue::{ReceiveQueue, ReceiveWaiter};
 use crate::base::sync::lock;
 use crate::objects::device::{AsyncSubject, DeviceAttr, Limit, Permit};
 use crate::objects::xrc::Borrower;
@@ -47,7 +47,7 @@ pub struct Srq {
     max_sge: u32,
     cookie: AtomicUsize,
     users: AtomicUsize,
-    queue: Mutex<Queue>,
+    queue: Mutex<ReceiveQueue>,
     _permit: Permit,
 }
 
@@ -111,7 +111,7 @@ impl Srq {
             max_sge: attr.max_sge.max(1),
             cookie: AtomicUsize::new(0),
             users: AtomicUsize::new(0),
-            queue: Mutex::new(Queue::new(attr.max_wr)),
+            queue: Mutex::new(ReceiveQueue::new(attr.max_wr)),
             _permit: permit,
         }))
     }
@@ -209,7 +209,7 @@ impl Srq {
     /// Takes the oldest work request. If there is none, a queue pair that `waits` is told of the
     /// next ones by [`Qp::on_recv_available`].
     pub(crate) fn take(&self, waits: Option<&Qp>) -> Option<SharedRecv> {
-        let wr = self.pop(waits.map(|qp| (qp.qpn(), Waiter::Qp(qp.weak()))))?;
+        let wr = self.pop(waits.map(|qp| (qp.qpn(), ReceiveWaiter::Qp(qp.weak()))))?;
         Some(SharedRecv {
             wr,
             pd: self.pd.id(),
@@ -217,13 +217,13 @@ impl Srq {
     }
     /// As [`take`](Self::take), for a target of another process.
     pub(crate) fn take_for(&self, borrower: Borrower) -> Option<RecvWr> {
-        self.pop(Some((borrower.qpn, Waiter::Borrower(borrower))))
+        self.pop(Some((borrower.qpn, ReceiveWaiter::Borrower(borrower))))
     }
     /// Whether a queue pair that found nothing is still to be told of what is posted.
     pub(crate) fn is_awaited_by(&self, qpn: Qpn) -> bool {
         lock(&self.queue).is_awaited_by(qpn)
     }
-    fn pop(&self, waits: Option<(Qpn, Waiter)>) -> Option<RecvWr> {
+    fn pop(&self, waits: Option<(Qpn, ReceiveWaiter)>) -> Option<RecvWr> {
         let mut queue = lock(&self.queue);
         let Some(wr) = queue.pop() else {
             if let Some((qpn, waiter)) = waits {
@@ -267,7 +267,7 @@ impl Srq {
     /// It has ended: processes that wait for receives from it hear that there is no such queue.
     fn send_borrowers_away(&self) {
         while let Some(waiting) = lock(&self.queue).next_waiting() {
-            if let Waiter::Borrower(borrower) = waiting {
+            if let ReceiveWaiter::Borrower(borrower) = waiting {
                 self.context().services().refuse_to_lend(borrower);
             }
         }
@@ -282,13 +282,15 @@ impl Srq {
             match waiting {
                 // One that has got a receive in the meantime, after its peer came again, leaves its
                 // turn to others.
-                Waiter::Qp(qp) => {
+                ReceiveWaiter::Qp(qp) => {
                     if qp.upgrade().is_some_and(|qp| qp.on_recv_available()) {
                         posted -= 1;
                     }
                 }
                 // Whether its peer still waits only its process knows.
-                Waiter::Borrower(borrower) => self.context().services().offer_to_lend(borrower),
+                ReceiveWaiter::Borrower(borrower) => {
+                    self.context().services().offer_to_lend(borrower)
+                }
             }
         }
     }

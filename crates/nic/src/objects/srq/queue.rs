@@ -11,7 +11,7 @@ use crate::{Error, Qp};
 
 /// A queue pair, or a process, that found nothing in a queue.
 #[derive(Clone, Debug)]
-pub(super) enum Waiter {
+pub(super) enum ReceiveWaiter {
     /// A queue pair of this process.
     Qp(Weak<Qp>),
     /// One of another process.
@@ -20,18 +20,18 @@ pub(super) enum Waiter {
 
 /// Work requests, the limit, and what waits for some.
 #[derive(Debug)]
-pub(super) struct Queue {
+pub(super) struct ReceiveQueue {
     wrs: VecDeque<RecvWr>,
     max_wr: u32,
     /// 0: not armed.
     limit: u32,
     /// Queue pairs that found nothing, longest waiting first, each once.
-    waiting: VecDeque<(Qpn, Waiter)>,
+    waiting: VecDeque<(Qpn, ReceiveWaiter)>,
     is_waiting: HashSet<Qpn>,
     retired: bool,
 }
 
-impl Queue {
+impl ReceiveQueue {
     pub(super) fn new(max_wr: u32) -> Self {
         Self {
             wrs: VecDeque::new(),
@@ -100,7 +100,7 @@ impl Queue {
     }
 
     /// A queue pair found nothing.
-    pub(super) fn note_waiting(&mut self, qpn: Qpn, waiter: Waiter) {
+    pub(super) fn note_waiting(&mut self, qpn: Qpn, waiter: ReceiveWaiter) {
         if self.is_waiting.insert(qpn) {
             self.waiting.push_back((qpn, waiter));
         }
@@ -111,7 +111,7 @@ impl Queue {
     }
 
     /// The queue pair that has waited longest, off the list.
-    pub(super) fn next_waiting(&mut self) -> Option<Waiter> {
+    pub(super) fn next_waiting(&mut self) -> Option<ReceiveWaiter> {
         let (qpn, waiter) = self.waiting.pop_front()?;
         self.is_waiting.remove(&qpn);
         Some(waiter)
@@ -146,8 +146,8 @@ mod tests {
         }
     }
 
-    fn filled(max_wr: u32, count: u64) -> Queue {
-        let mut queue = Queue::new(max_wr);
+    fn filled(max_wr: u32, count: u64) -> ReceiveQueue {
+        let mut queue = ReceiveQueue::new(max_wr);
         for id in 0..count {
             queue.push(wr(id), 1).unwrap();
         }
@@ -181,12 +181,12 @@ mod tests {
 
     #[test]
     fn whoever_waits_is_listed_once_and_in_order() {
-        let mut queue = Queue::new(1);
+        let mut queue = ReceiveQueue::new(1);
         for qpn in [5, 7, 5] {
-            queue.note_waiting(Qpn::new(qpn), Waiter::Qp(Weak::new()));
+            queue.note_waiting(Qpn::new(qpn), ReceiveWaiter::Qp(Weak::new()));
         }
         assert!(queue.next_waiting().is_some());
-        queue.note_waiting(Qpn::new(5), Waiter::Qp(Weak::new()));
+        queue.note_waiting(Qpn::new(5), ReceiveWaiter::Qp(Weak::new()));
         let order: Vec<_> = queue.waiting.iter().map(|(qpn, _)| qpn.get()).collect();
         assert_eq!(order, [7, 5]);
     }

@@ -32,15 +32,15 @@ const PART: u32 = 16 << 10;
 /// What a target has asked for. A target takes one message after the other, so it has one of these
 /// at most.
 #[derive(Debug)]
-struct Entry {
+struct LoanEntry {
     srq: Srqn,
     owner: Arc<Egress>,
     target: Weak<Qp>,
-    state: State,
+    state: LoanState,
 }
 
 #[derive(Debug)]
-enum State {
+enum LoanState {
     /// The owner has not answered yet.
     Asked,
     /// Its queue is empty; it will say when it is not.
@@ -65,7 +65,7 @@ struct Loan {
 
 /// What became of a loan.
 #[derive(Debug)]
-struct Ended {
+struct EndedLoan {
     owner: Arc<Egress>,
     loan: Loan,
     /// How it completed; none: it was not used.
@@ -75,8 +75,8 @@ struct Ended {
 /// Receives that this process has borrowed.
 #[derive(Debug, Default)]
 pub(super) struct Borrowing {
-    entries: Mutex<HashMap<Qpn, Entry>>,
-    ended: Mutex<Vec<Ended>>,
+    entries: Mutex<HashMap<Qpn, LoanEntry>>,
+    ended: Mutex<Vec<EndedLoan>>,
     /// Whether there are any.
     any_ended: AtomicBool,
 }
@@ -145,13 +145,13 @@ impl Loan {
 impl Borrowing {
     /// A loan has ended, in the midst of a step; [`Services::settle`] does the rest.
     fn end(&self, owner: Arc<Egress>, loan: Loan, done: Option<(Wc, bool)>) {
-        lock(&self.ended).push(Ended { owner, loan, done });
+        lock(&self.ended).push(EndedLoan { owner, loan, done });
         self.any_ended.store(true, Ordering::Release);
     }
 
     /// An entry is of no use any more.
-    fn give_up(&self, entry: Entry) {
-        if let State::Lent(loan) | State::InUse(loan) = entry.state {
+    fn give_up(&self, entry: LoanEntry) {
+        if let LoanState::Lent(loan) | LoanState::InUse(loan) = entry.state {
             self.end(entry.owner, loan, None);
         }
     }
@@ -168,7 +168,7 @@ impl Services {
         let mut entries = lock(&self.domains.borrowing.entries);
         let entry = entries.get(&qp.qpn()).filter(|entry| entry.srq == srq);
         match entry.map(|entry| &entry.state) {
-            Some(State::Refused) => {
+            Some(LoanState::Refused) => {
                 entries.remove(&qp.qpn());
                 false
             }
@@ -182,14 +182,14 @@ impl Services {
         let borrowing = &self.domains.borrowing;
         let mut entries = lock(&borrowing.entries);
         if let Some(entry) = entries.get_mut(&qp.qpn()).filter(|e| e.srq == srq) {
-            match std::mem::replace(&mut entry.state, State::Asked) {
-                State::Lent(loan) => {
+            match std::mem::replace(&mut entry.state, LoanState::Asked) {
+                LoanState::Lent(loan) => {
                     let recv = loan.recv(xrcd.pd().id());
-                    entry.state = State::InUse(loan);
+                    entry.state = LoanState::InUse(loan);
                     return Taken::Recv(recv);
                 }
-                State::Empty => {
-                    entry.state = State::Empty;
+                LoanState::Empty => {
+                    entry.state = LoanState::Empty;
                     return Taken::Empty;
                 }
                 other => {
@@ -205,11 +205,11 @@ impl Services {
         let (Some(owner), Some(place)) = (owner, place) else {
             return Taken::Empty;
         };
-        let entry = Entry {
+        let entry = LoanEntry {
             srq,
             owner: Arc::clone(&owner),
             target: qp.weak(),
-            state: State::Asked,
+            state: LoanState::Asked,
         };
         if let Some(before) = entries.insert(qp.qpn(), entry) {
             borrowing.give_up(before);
@@ -227,9 +227,9 @@ impl Services {
         if entries.get(&qp.qpn()).is_none_or(|entry| entry.srq != srq) {
             return;
         }
-        if let Some(Entry {
+        if let Some(LoanEntry {
             owner,
-            state: State::InUse(loan),
+            state: LoanState::InUse(loan),
             ..
         }) = entries.remove(&qp.qpn())
         {
@@ -257,7 +257,7 @@ impl Services {
             return;
         }
         let ended = std::mem::take(&mut *lock(&borrowing.ended));
-        for Ended { owner, loan, done } in ended {
+        for EndedLoan { owner, loan, done } in ended {
             let send = |word: Lending<'_>| owner.send_frame(&Frame::Lending(word));
             let number = loan.number;
             let Some((wc, solicited)) = done else {
@@ -293,15 +293,15 @@ impl Services {
             return;
         };
         let state = match answer {
-            LendAnswer::NoSuchQueue => State::Refused,
-            LendAnswer::Empty => State::Empty,
+            LendAnswer::NoSuchQueue => LoanState::Refused,
+            LendAnswer::Empty => LoanState::Empty,
             LendAnswer::Ready => return self.end_wait(&target, srq),
             LendAnswer::Lent { loan, room } => match Loan::new(target.pd(), loan, room) {
-                Ok(loan) => State::Lent(loan),
+                Ok(loan) => LoanState::Lent(loan),
                 Err(e) => {
                     tracing::warn!(target: "ferroce::xrc", qpn = qpn.get(), "{}", e.reason);
                     owner.send_frame(&Frame::Lending(Lending::Back { loan }));
-                    State::Refused
+                    LoanState::Refused
                 }
             },
         };
@@ -310,14 +310,14 @@ impl Services {
 
     /// The process of a slot is gone: what was asked of it is not to be had.
     pub(super) fn end_borrowing_from(&self, slot: u16) {
-        let of_slot = |entry: &Entry| entry.owner.slot() == Some(slot);
+        let of_slot = |entry: &LoanEntry| entry.owner.slot() == Some(slot);
         let waiting: Vec<_> = lock(&self.domains.borrowing.entries)
             .values()
             .filter(|entry| of_slot(entry))
             .filter_map(|entry| Some((entry.target.upgrade()?, entry.srq)))
             .collect();
         for (target, srq) in waiting {
-            self.change_borrower(&target, srq, State::Refused);
+            self.change_borrower(&target, srq, LoanState::Refused);
         }
     }
 
@@ -325,7 +325,7 @@ impl Services {
     fn waiting_borrower(&self, slot: u16, qpn: Qpn, srq: Srqn) -> Option<(Arc<Qp>, Arc<Egress>)> {
         let entries = lock(&self.domains.borrowing.entries);
         let entry = entries.get(&qpn).filter(|entry| {
-            let waits = matches!(entry.state, State::Asked | State::Empty);
+            let waits = matches!(entry.state, LoanState::Asked | LoanState::Empty);
             waits && entry.srq == srq && entry.owner.slot() == Some(slot)
         })?;
         Some((entry.target.upgrade()?, Arc::clone(&entry.owner)))
@@ -336,7 +336,7 @@ impl Services {
     fn end_wait(&self, target: &Qp, srq: Srqn) {
         let mut entries = lock(&self.domains.borrowing.entries);
         let entry = entries.get(&target.qpn());
-        if entry.is_some_and(|entry| entry.srq == srq && matches!(entry.state, State::Empty)) {
+        if entry.is_some_and(|entry| entry.srq == srq && matches!(entry.state, LoanState::Empty)) {
             entries.remove(&target.qpn());
             drop(entries);
             target.on_recv_available();
@@ -344,8 +344,8 @@ impl Services {
     }
 
     /// Puts a target's request into another state, and lets its peer come again.
-    fn change_borrower(&self, target: &Qp, srq: Srqn, state: State) {
-        let there = !matches!(state, State::Empty);
+    fn change_borrower(&self, target: &Qp, srq: Srqn, state: LoanState) {
+        let there = !matches!(state, LoanState::Empty);
         let before = {
             let mut entries = lock(&self.domains.borrowing.entries);
             let entry = entries.get_mut(&target.qpn());
@@ -355,8 +355,8 @@ impl Services {
             std::mem::replace(&mut entry.state, state)
         };
         match before {
-            State::Asked => target.on_recv_answer(there),
-            State::Empty if there => drop(target.on_recv_available()),
+            LoanState::Asked => target.on_recv_answer(there),
+            LoanState::Empty if there => drop(target.on_recv_available()),
             _ => {}
         }
     }

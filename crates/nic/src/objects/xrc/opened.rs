@@ -11,7 +11,9 @@ use ferroce_proto::verbs::{AsyncEvent, AttrMask, QpAttr, QpState};
 use super::Xrcd;
 use crate::base::numbers::slot_of;
 use crate::base::sync::lock;
-use crate::link::local::{Asked, Encoded, Frame, Sharing, decode_attributes, encode_attributes};
+use crate::link::local::{
+    Encoded, Frame, Sharing, SharingRequest, decode_attributes, encode_attributes,
+};
 use crate::link::path::Egress;
 use crate::objects::services::Services;
 use crate::{Error, Qp};
@@ -145,7 +147,7 @@ impl Opened {
         lock(&opening.inner).handles.insert(handle, qp.weak());
         let opened = qp.opened().expect("invariant: made of it");
         opened
-            .ask(&qp, Asked::Open(place))
+            .ask(&qp, SharingRequest::Open(place))
             .inspect_err(|_| opened.give_up(services))?;
         Ok(qp)
     }
@@ -162,7 +164,7 @@ impl Opened {
 
     /// `ibv_query_qp`. An owner that does not answer leaves what it said last.
     pub(crate) fn query(&self, qp: &Qp) -> QpAttr {
-        if let Err(e) = self.ask(qp, Asked::Query) {
+        if let Err(e) = self.ask(qp, SharingRequest::Query) {
             tracing::debug!(target: "ferroce::xrc", qpn = self.qpn.get(), "{}", e.reason);
         }
         self.last()
@@ -172,7 +174,7 @@ impl Opened {
     pub(crate) fn modify(&self, qp: &Qp, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         let device = qp.pd().context().device();
         let attributes = encode_attributes(attr, |index| device.gid(index.into()));
-        self.ask(qp, Asked::Modify(mask, &attributes))
+        self.ask(qp, SharingRequest::Modify(mask, &attributes))
     }
 
     /// Gives the handle back. Nothing comes from the target any more; the owner is told.
@@ -180,7 +182,7 @@ impl Opened {
         let opening = &services.domains.opening;
         if lock(&opening.inner).handles.remove(&self.handle).is_some() {
             let answer = self
-                .put(services, Asked::Close)
+                .put(services, SharingRequest::Close)
                 .map(|request| opening.answer(request));
             if let Err(e) | Ok(Err(e)) = answer {
                 tracing::debug!(target: "ferroce::xrc", qpn = self.qpn.get(), "{}", e.reason);
@@ -192,13 +194,13 @@ impl Opened {
     fn give_up(&self, services: &Services) {
         let opening = &services.domains.opening;
         lock(&opening.inner).handles.remove(&self.handle);
-        if let Ok(request) = self.put(services, Asked::Close) {
+        if let Ok(request) = self.put(services, SharingRequest::Close) {
             lock(&opening.inner).waits.remove(&request);
         }
     }
 
     /// Asks the owner for something, and waits until it is done.
-    fn ask(&self, qp: &Qp, asked: Asked<'_>) -> Result<(), Error> {
+    fn ask(&self, qp: &Qp, asked: SharingRequest<'_>) -> Result<(), Error> {
         let services = qp.services();
         let request = self.put(services, asked)?;
         let attributes = services.domains.opening.answer(request)?;
@@ -209,7 +211,7 @@ impl Opened {
     }
 
     /// Puts a question. Returns its number.
-    fn put(&self, services: &Services, asked: Asked<'_>) -> Result<u32, Error> {
+    fn put(&self, services: &Services, asked: SharingRequest<'_>) -> Result<u32, Error> {
         let opening = &services.domains.opening;
         let request = opening.next();
         let slot = slot_of(self.qpn);

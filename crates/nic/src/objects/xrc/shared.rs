@@ -10,7 +10,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::verbs::{QpAttr, QpType};
 
 use crate::base::sync::lock;
-use crate::link::local::{Asked, Frame, Sharing, decode_attributes, encode_attributes};
+use crate::link::local::{Frame, Sharing, SharingRequest, decode_attributes, encode_attributes};
 use crate::link::path::Egress;
 use crate::objects::qp::{HandleElsewhere, Stations};
 use crate::objects::services::Services;
@@ -25,7 +25,7 @@ impl Services {
         request: u32,
         qpn: Qpn,
         handle: u32,
-        asked: Asked<'_>,
+        asked: SharingRequest<'_>,
     ) {
         let Some(egress) = self.egress_to_own_user(slot) else {
             return;
@@ -58,9 +58,9 @@ impl Services {
         egress: &Arc<Egress>,
         qpn: Qpn,
         by: HandleElsewhere,
-        asked: Asked<'_>,
+        asked: SharingRequest<'_>,
     ) -> Result<(Arc<Qp>, QpAttr), Error> {
-        if let Asked::Open(place) = asked {
+        if let SharingRequest::Open(place) = asked {
             let domain = self.domains.find(place);
             let domain = domain.ok_or_else(|| no_target(qpn))?;
             // Held, so that the last handle is not closed in between.
@@ -74,14 +74,14 @@ impl Services {
             .filter(|qp| qp.qp_type() == QpType::XrcRecv && qp.has_handle_of(by))
             .ok_or_else(|| no_target(qpn))?;
         match asked {
-            Asked::Modify(mask, attributes) => {
+            SharingRequest::Modify(mask, attributes) => {
                 let device = target.pd().context().device();
                 let attr = decode_attributes(attributes, |gid| device.index_of(gid));
                 let attr = attr.ok_or_else(|| Error::invalid("attributes that make no sense"))?;
                 target.apply(&attr, mask, Stations::Looked)?;
             }
-            Asked::Close => target.close_handle_of(by),
-            Asked::Query | Asked::Open(_) => {}
+            SharingRequest::Close => target.close_handle_of(by),
+            SharingRequest::Query | SharingRequest::Open(_) => {}
         }
         let attr = target.query();
         Ok((target, attr))

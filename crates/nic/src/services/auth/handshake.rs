@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use ferroce_os::random;
-use ferroce_proto::auth::handshake::{Asking, Failure, Message};
+use ferroce_proto::auth::handshake::{Asking, AuthMessage, Failure};
 use ferroce_proto::auth::{End, Nonce};
 use ferroce_proto::time::Time;
 
@@ -60,7 +60,7 @@ impl Auth {
         &self,
         id: u64,
         now: Time,
-    ) -> Result<Option<Message>, Result<Nonce, Failure>> {
+    ) -> Result<Option<AuthMessage>, Result<Nonce, Failure>> {
         let mut all = lock(&self.asking);
         let Some(index) = all.iter().position(|(other, _)| *other == id) else {
             return Err(Err(Failure::Silence));
@@ -82,7 +82,7 @@ impl Auth {
         );
     }
 
-    pub(crate) fn on_answer(&self, came: &Addressing, message: &Message, authentic: bool) {
+    pub(crate) fn on_answer(&self, came: &Addressing, message: &AuthMessage, authentic: bool) {
         for (_, asking) in lock(&self.asking).iter_mut() {
             asking.on_message(&addresses(came), message, authentic);
         }

@@ -94,8 +94,8 @@ pub(crate) fn is_of_device(packet: &[u8]) -> bool {
 }
 
 /// What a tag covers of the addresses.
-pub(crate) fn addresses(addressing: &Addressing) -> auth::Addresses {
-    auth::Addresses {
+pub(crate) fn addresses(addressing: &Addressing) -> auth::TagAddresses {
+    auth::TagAddresses {
         src: addressing.src,
         dst: addressing.dst,
     }

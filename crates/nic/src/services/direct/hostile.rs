@@ -15,7 +15,7 @@ use ferroce_proto::verbs::RemoteAddr;
 
 use super::layout::{self, Named, Serves};
 use super::part::SharedPart;
-use super::peer::{BoardName, Peer, Request};
+use super::peer::{BoardName, DirectRequest, Peer};
 use super::place::PeerBytes;
 use crate::base::addressing::Addressing;
 
@@ -178,7 +178,7 @@ impl Board {
             len: u32::from(len).max(1),
         };
         let Some(peer) = &self.peer else { return };
-        let request = Request {
+        let request = DirectRequest {
             from: Qpn::new(9),
             path: &PATH,
             direct,

@@ -60,7 +60,7 @@ impl Drop for Mapped {
 
 /// What became of memory of a peer.
 #[derive(Clone, Debug)]
-enum Entry {
+enum MappedEntry {
     Mapped(Arc<Mapped>),
     /// It cannot be, to be written if so asked.
     Refused {
@@ -71,7 +71,7 @@ enum Entry {
 /// All memory of one peer that was asked for, by its place and number.
 #[derive(Debug, Default)]
 pub(super) struct Mappings {
-    entries: RwLock<Vec<Option<(u64, Entry)>>>,
+    entries: RwLock<Vec<Option<(u64, MappedEntry)>>>,
 }
 
 impl Mappings {
@@ -89,10 +89,10 @@ impl Mappings {
             .as_ref()
             .filter(|(of, _)| *of == number)?;
         match entry {
-            Entry::Mapped(mapped) if writable && !mapped.pages.is_writable() => None,
-            Entry::Mapped(mapped) => Some(Some(Arc::clone(mapped))),
-            Entry::Refused { writable: for_all } if *for_all && !writable => None,
-            Entry::Refused { .. } => Some(None),
+            MappedEntry::Mapped(mapped) if writable && !mapped.pages.is_writable() => None,
+            MappedEntry::Mapped(mapped) => Some(Some(Arc::clone(mapped))),
+            MappedEntry::Refused { writable: for_all } if *for_all && !writable => None,
+            MappedEntry::Refused { .. } => Some(None),
         }
     }
 
@@ -111,11 +111,11 @@ impl Mappings {
         let entry = match &made {
             Ok(mapped) => {
                 tracing::debug!(target: "ferroce::direct", %task, bytes = part.len, writable, "memory of a process is mapped");
-                Entry::Mapped(Arc::clone(mapped))
+                MappedEntry::Mapped(Arc::clone(mapped))
             }
             Err(e) => {
                 tracing::debug!(target: "ferroce::direct", %task, bytes = part.len, "memory of a process cannot be mapped: {e}");
-                Entry::Refused { writable }
+                MappedEntry::Refused { writable }
             }
         };
         let mut entries = write(&self.entries);
@@ -132,8 +132,9 @@ impl Mappings {
     /// Unmaps memory with a number as soon as nobody uses it.
     pub(super) fn forget(&self, number: u64, count: impl FnOnce(usize)) {
         let mut entries = write(&self.entries);
-        let of =
-            |entry: &&mut Option<(u64, Entry)>| entry.as_ref().is_some_and(|(of, _)| *of == number);
+        let of = |entry: &&mut Option<(u64, MappedEntry)>| {
+            entry.as_ref().is_some_and(|(of, _)| *of == number)
+        };
         let gone = entries.iter_mut().find(of).and_then(Option::take);
         count(mapped(&entries));
         drop(entries);
@@ -148,7 +149,8 @@ impl Mappings {
 }
 
 /// Returns the number of entries that are mapped.
-fn mapped(entries: &[Option<(u64, Entry)>]) -> usize {
-    let is = |entry: &&Option<(u64, Entry)>| matches!(entry, Some((_, Entry::Mapped(_))));
+fn mapped(entries: &[Option<(u64, MappedEntry)>]) -> usize {
+    let is =
+        |entry: &&Option<(u64, MappedEntry)>| matches!(entry, Some((_, MappedEntry::Mapped(_))));
     entries.iter().filter(is).count()
 }

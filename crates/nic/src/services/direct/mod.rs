@@ -59,10 +59,10 @@ pub(crate) use self::board::Board;
 #[cfg(feature = "fuzzing")]
 pub use self::hostile::fuzz as fuzz_board;
 pub(crate) use self::part::SharedPart;
-pub(crate) use self::peer::Request;
+pub(crate) use self::peer::DirectRequest;
 pub(crate) use self::shares::Share;
 pub(crate) use self::withdraw::Withdrawn;
-pub(crate) use self::work::Moved;
+pub(crate) use self::work::Copied;
 
 use self::peer::Peer;
 use crate::base::addressing::Addressing;
@@ -75,13 +75,13 @@ pub(crate) struct Boards {
     /// Or why there is none: it is switched off, or the system does not allow it.
     own: Result<Arc<Board>, String>,
     slot: u16,
-    peers: RwLock<Peers>,
+    peers: RwLock<LinkedPeers>,
     /// Keys of windows that were withdrawn and are in use, or were when somebody looked last.
     closing: Mutex<Vec<Withdrawn>>,
 }
 
 #[derive(Debug, Default)]
-struct Peers {
+struct LinkedPeers {
     /// Ordered: a few numbers are found faster so than by a hash.
     by_slot: BTreeMap<u16, Acquaintance>,
     /// Why there is no acquaintance with a process that offered its board.
@@ -274,7 +274,7 @@ fn switched_off() -> Option<&'static str> {
         .then_some("valgrind, which watches the process, does not see what others write")
 }
 
-impl Peers {
+impl LinkedPeers {
     fn add(&mut self, slot: u16, peer: Arc<Peer>, link: LinkId) {
         self.strange.remove(&slot);
         if let Some(known) = self.by_slot.get_mut(&slot)

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferroce_os::fd::Fd;
-use ferroce_os::memory::{MemoryFile, PeerWords, Process, Proof, Task, is_refusal};
+use ferroce_os::memory::{MemoryFile, OtherProcess, PeerWords, Proof, Task, is_refusal};
 use ferroce_proto::ids::{Key, Qpn};
 use ferroce_proto::rc::{Direct, Rendezvous};
 use ferroce_proto::time::Time;
@@ -37,9 +37,9 @@ pub(super) struct BoardName {
 pub(super) struct Peer {
     words: PeerWords,
     nonce: u64,
-    process: Process,
+    process: OtherProcess,
     /// Why the kernel copies nothing between its memory and this process's.
-    refused: OnceLock<Refused>,
+    refused: OnceLock<RefusedPeer>,
     /// What it shares and this process has mapped.
     mappings: Mappings,
     /// When it was last seen alive, in nanoseconds.
@@ -49,7 +49,7 @@ pub(super) struct Peer {
 }
 
 #[derive(Debug)]
-struct Refused {
+struct RefusedPeer {
     why: String,
     /// It may be another process: then nothing of it is used.
     is_stranger: bool,
@@ -57,14 +57,14 @@ struct Refused {
 
 /// A WRITE, READ or atomic on a peer's memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct DirectRequest<'a> {
     /// The queue pair that asks.
     pub(crate) from: Qpn,
     pub(crate) path: &'a Addressing,
     pub(crate) direct: Direct,
 }
 
-impl Request<'_> {
+impl DirectRequest<'_> {
     pub(super) fn named(&self) -> Named {
         Named {
             qpn: self.direct.dest,
@@ -95,7 +95,7 @@ impl Peer {
         let thread = layout::low(word(layout::AT_THREAD)).cast_signed();
         let peer = Self {
             nonce: proof.word,
-            process: Process::open(Task { pid, thread }, proof)?,
+            process: OtherProcess::open(Task { pid, thread }, proof)?,
             words,
             refused: OnceLock::new(),
             mappings: Mappings::default(),
@@ -125,7 +125,7 @@ impl Peer {
     }
 
     fn refuse(&self, why: String, is_stranger: bool) {
-        let _ = self.refused.set(Refused { why, is_stranger });
+        let _ = self.refused.set(RefusedPeer { why, is_stranger });
     }
 
     /// Why the kernel copies nothing between its memory and this process's, if so.
@@ -143,7 +143,7 @@ impl Peer {
         self.nonce
     }
 
-    pub(super) fn process(&self) -> &Process {
+    pub(super) fn process(&self) -> &OtherProcess {
         &self.process
     }
 
@@ -157,7 +157,7 @@ impl Peer {
     /// Whether there is any point in looking at what it grants.
     pub(super) fn is_usable(&self, now: Time) -> bool {
         let life_check = u64::try_from(LIFE_CHECK.as_nanos()).unwrap_or(u64::MAX);
-        let is_out = |refused: &Refused| refused.is_stranger || !self.shares();
+        let is_out = |refused: &RefusedPeer| refused.is_stranger || !self.shares();
         if self.refused.get().is_some_and(is_out) {
             return false;
         }
@@ -174,7 +174,11 @@ impl Peer {
     /// Where in its memory the bytes of a request are, if it grants that, and looks at this
     /// process's hazards (`own` is its board). To be asked with a hazard set, or the
     /// answer is worth nothing.
-    pub(super) fn find(&self, own: BoardName, request: &Request<'_>) -> Result<PeerBytes, Refusal> {
+    pub(super) fn find(
+        &self,
+        own: BoardName,
+        request: &DirectRequest<'_>,
+    ) -> Result<PeerBytes, Refusal> {
         self.check_acquainted(own)?;
         self.granted(request).ok_or(Refusal::NotGranted)
     }
@@ -222,7 +226,7 @@ impl Peer {
             .ok_or(Refusal::Unacquainted)
     }
 
-    fn granted(&self, request: &Request<'_>) -> Option<PeerBytes> {
+    fn granted(&self, request: &DirectRequest<'_>) -> Option<PeerBytes> {
         let load = |at| self.words.load(at, Ordering::Acquire);
         let (direct, need) = (&request.direct, request.direct.op.needs());
         let first = layout::queue_pair(direct.dest);

@@ -13,7 +13,7 @@ use super::Boards;
 use super::board::Board;
 use super::layout::Named;
 use super::mapped::Mapped;
-use super::peer::{BoardName, Peer, Request};
+use super::peer::{BoardName, DirectRequest, Peer};
 use super::place::PeerBytes;
 use crate::base::numbers::slot_of;
 use crate::base::refusal::Refusal;
@@ -24,7 +24,7 @@ const MAX_COPY: u32 = 1 << 20;
 
 /// A copy that was made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moved {
+pub(crate) struct Copied {
     /// Bytes.
     pub(crate) len: u32,
     /// The peer's memory is mapped here: without a system call.
@@ -47,10 +47,10 @@ impl Boards {
     /// then.
     pub(crate) fn carry_out<'a>(
         &self,
-        request: &Request<'_>,
+        request: &DirectRequest<'_>,
         now: Time,
         pieces: impl FnOnce(u32) -> Option<Pieces<'a>>,
-    ) -> Result<Moved, Refusal> {
+    ) -> Result<Copied, Refusal> {
         let (own, peer) = self.usable(request.direct.dest, now)?;
         let len = request.direct.len.min(MAX_COPY);
         let pieces = pieces(len).ok_or(Refusal::OwnMemory)?;
@@ -62,7 +62,7 @@ impl Boards {
         let copied = copy(own, &peer, request.direct.dest, is_write, &place, &pieces);
         drop(in_use);
         let is_mapped = copied.map_err(|e| on_failure(&peer, request.from, e))?;
-        Ok(Moved { len, is_mapped })
+        Ok(Copied { len, is_mapped })
     }
 
     /// Carries out an atomic on memory of the peer that is mapped here; `opens` says whether this
@@ -72,7 +72,7 @@ impl Boards {
     /// Why it cannot be done in this way: it has not been done.
     pub(crate) fn carry_out_atomic(
         &self,
-        request: &Request<'_>,
+        request: &DirectRequest<'_>,
         now: Time,
         opens: impl FnOnce() -> bool,
     ) -> Result<u64, Refusal> {
@@ -97,7 +97,7 @@ impl Boards {
             DirectOp::Write | DirectOp::Read => Err(io::ErrorKind::Unsupported.into()),
         };
         drop(in_use);
-        found.map_err(|e| on_failure(&peer, request.from, Failure::Mapped(e)))
+        found.map_err(|e| on_failure(&peer, request.from, CopyFailure::Mapped(e)))
     }
 
     /// Fetches what a peer offers, into memory of this process.
@@ -109,7 +109,7 @@ impl Boards {
         rendezvous: &Rendezvous,
         now: Time,
         to: &[Piece<'_>],
-    ) -> Result<Moved, Refusal> {
+    ) -> Result<Copied, Refusal> {
         let (own, peer) = self.usable(rendezvous.from, now)?;
         let named = Named {
             qpn: rendezvous.from,
@@ -124,7 +124,7 @@ impl Boards {
         let is_mapped = copied.map_err(|e| on_failure(&peer, rendezvous.from, e))?;
         let len = rendezvous.len;
         valid
-            .then_some(Moved { len, is_mapped })
+            .then_some(Copied { len, is_mapped })
             .ok_or(Refusal::NotGranted)
     }
 
@@ -155,7 +155,7 @@ fn copy(
     is_write: bool,
     place: &PeerBytes,
     pieces: &[Piece<'_>],
-) -> Result<bool, Failure> {
+) -> Result<bool, CopyFailure> {
     let len = usize::try_from(place.len).expect("invariant: copies have 32 bits");
     if PeerPages::takes(pieces)
         && let Some((mapped, at)) = mapping(own, peer, of, place)
@@ -165,10 +165,10 @@ fn copy(
         } else {
             mapped.pages.read(at, pieces, len)
         };
-        return copied.map(|()| true).map_err(Failure::Mapped);
+        return copied.map(|()| true).map_err(CopyFailure::Mapped);
     }
     if peer.refused().is_some() {
-        return Err(Failure::Refused);
+        return Err(CopyFailure::Refused);
     }
     if copy_short(peer, is_write, place, len, pieces) {
         return Ok(false);
@@ -179,7 +179,7 @@ fn copy(
     } else {
         process.read(place.addr, pieces, len)
     };
-    copied.map(|()| false).map_err(Failure::Copy)
+    copied.map(|()| false).map_err(CopyFailure::Copy)
 }
 
 /// Copies few bytes in a shorter way. Returns whether that could be done; if not, the kernel's
@@ -209,7 +209,7 @@ fn copy_short(
 }
 
 /// Reason why a copy without the peer's help was not made.
-enum Failure {
+enum CopyFailure {
     /// The kernel copies nothing, and the memory is not mapped.
     Refused,
     /// The kernel did not copy.
@@ -219,12 +219,12 @@ enum Failure {
 }
 
 /// What a failure means for this work request, and for those to come.
-fn on_failure(peer: &Peer, qpn: Qpn, failure: Failure) -> Refusal {
-    let (Failure::Copy(error) | Failure::Mapped(error)) = &failure else {
+fn on_failure(peer: &Peer, qpn: Qpn, failure: CopyFailure) -> Refusal {
+    let (CopyFailure::Copy(error) | CopyFailure::Mapped(error)) = &failure else {
         return Refusal::Unreachable;
     };
     tracing::debug!(target: "ferroce::direct", qpn = qpn.get(), "a copy failed: {error}");
-    if let Failure::Copy(error) = &failure {
+    if let CopyFailure::Copy(error) = &failure {
         peer.on_error(error);
     }
     Refusal::Failed

@@ -16,12 +16,12 @@ const RECENT: Duration = Duration::from_secs(1);
 const MOST: usize = 64;
 
 /// Source address, and the processes at both ends.
-type Asker = (Gid, u16, u16);
+type PacedPeer = (Gid, u16, u16);
 
 /// The senders that have asked not long ago.
 #[derive(Debug, Default)]
 pub(crate) struct Askers {
-    recent: Mutex<Vec<(Asker, Time)>>,
+    recent: Mutex<Vec<(PacedPeer, Time)>>,
 }
 
 impl Askers {
@@ -40,7 +40,7 @@ impl Askers {
     }
 
     /// Notes an asker; how many there are.
-    fn count(&self, asker: Asker, now: Time) -> usize {
+    fn count(&self, asker: PacedPeer, now: Time) -> usize {
         let mut recent = lock(&self.recent);
         recent.retain(|(other, at)| *other != asker && now.since(*at) < RECENT);
         if recent.len() < MOST {

@@ -33,7 +33,7 @@ pub(super) enum Quota {
 
 /// State of the receiver's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Receiver {
+enum FlowReceiver {
     /// It has not been asked, or has not answered yet.
     Unknown,
     /// The receiver answers questions about its room.
@@ -45,7 +45,7 @@ enum Receiver {
 /// The state of one flow.
 #[derive(Debug)]
 pub(super) struct FlowState {
-    receiver: Receiver,
+    receiver: FlowReceiver,
     window: u64,
     /// All that was sent, and how much of that was taken out.
     sent: u64,
@@ -62,7 +62,7 @@ pub(super) struct FlowState {
 impl FlowState {
     pub(super) fn new() -> Self {
         Self {
-            receiver: Receiver::Unknown,
+            receiver: FlowReceiver::Unknown,
             window: FIRST_WINDOW,
             sent: 0,
             taken: 0,
@@ -75,7 +75,7 @@ impl FlowState {
 
     /// Returns how much may be sent now.
     pub(super) fn quota(&mut self, now: Time) -> Quota {
-        if self.receiver == Receiver::Silent {
+        if self.receiver == FlowReceiver::Silent {
             return Quota::Room(u64::MAX);
         }
         let used = self.sent - self.taken;
@@ -98,7 +98,7 @@ impl FlowState {
     /// Something was sent. Returns whether a question is due behind it.
     pub(super) fn on_sent(&mut self, cost: u64, now: Time) -> bool {
         self.sent += cost;
-        if self.receiver == Receiver::Silent {
+        if self.receiver == FlowReceiver::Silent {
             self.taken = self.sent;
             return self.asked_at.is_none_or(|at| now >= at + SELDOM);
         }
@@ -128,7 +128,7 @@ impl FlowState {
         let answered = self.open.drain(..=at).next_back();
         let taken = answered.map_or(0, |(_, sent)| sent);
         self.taken = self.taken.max(taken);
-        self.receiver = Receiver::Answers;
+        self.receiver = FlowReceiver::Answers;
         self.window = u64::from(room).max(LEAST_WINDOW);
         self.closed_at = None;
         true
@@ -136,7 +136,7 @@ impl FlowState {
 
     /// Nobody answers: what is on the way counts as taken, or lost.
     fn give_up(&mut self) {
-        self.receiver = Receiver::Silent;
+        self.receiver = FlowReceiver::Silent;
         self.taken = self.sent;
         self.closed_at = None;
     }

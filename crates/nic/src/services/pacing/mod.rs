@@ -29,7 +29,7 @@ const MAX_FLOWS: usize = 4096;
 
 /// What goes to one process of one address.
 #[derive(Debug)]
-pub(crate) struct Flow {
+pub(crate) struct PacedFlow {
     inner: Mutex<Inner>,
 }
 
@@ -40,7 +40,7 @@ struct Inner {
     waiting: Vec<Arc<dyn Waiter>>,
 }
 
-impl Flow {
+impl PacedFlow {
     fn new() -> Self {
         let state = FlowState::new();
         Self {
@@ -91,12 +91,12 @@ impl Flow {
 /// All flows of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
-    flows: RwLock<HashMap<(Gid, u16), Arc<Flow>>>,
+    flows: RwLock<HashMap<(Gid, u16), Arc<PacedFlow>>>,
 }
 
 impl Pacer {
     /// The flow to the process of a queue pair.
-    pub(crate) fn to(&self, dst: Gid, dest: Qpn) -> Arc<Flow> {
+    pub(crate) fn to(&self, dst: Gid, dest: Qpn) -> Arc<PacedFlow> {
         let key = (dst, slot_of(dest));
         if let Some(flow) = read(&self.flows).get(&key) {
             return Arc::clone(flow);
@@ -105,11 +105,15 @@ impl Pacer {
         if flows.len() >= MAX_FLOWS {
             flows.retain(|_, flow| !flow.is_idle());
         }
-        Arc::clone(flows.entry(key).or_insert_with(|| Arc::new(Flow::new())))
+        Arc::clone(
+            flows
+                .entry(key)
+                .or_insert_with(|| Arc::new(PacedFlow::new())),
+        )
     }
 
     /// A question of `from` behind what went to `to` in this flow.
-    pub(crate) fn ask(flow: &Flow, from: Qpn, to: Qpn, now: Time) -> Drain {
+    pub(crate) fn ask(flow: &PacedFlow, from: Qpn, to: Qpn, now: Time) -> Drain {
         // Nobody else can answer it.
         let mark = random::u64();
         lock(&flow.inner).state.on_asked(mark, now);

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use hashbrown::hash_map::Entry;
 
-use super::super::window::{Bound, OpenWindow, Window};
+use super::super::window::{Bound, OpenWindow, WindowState};
 use super::super::{Access, Backing, BindError, Region, WINDOW_KEY_BITS, WindowBind, WindowType};
 use super::{Accessor, Rights, RightsError, window_number};
 use crate::ids::{Key, PdId, Qpn};
@@ -17,7 +17,7 @@ impl Rights {
         match self.windows.entry(window_number(key)) {
             Entry::Occupied(_) => false,
             Entry::Vacant(place) => {
-                place.insert(Window::new(kind, pd, key));
+                place.insert(WindowState::new(kind, pd, key));
                 true
             }
         }
@@ -52,7 +52,7 @@ impl Rights {
     }
 
     fn open_windows(&self, which: impl Fn(&Bound) -> bool) -> Vec<Key> {
-        let open = |window: &&Window| window.bound().is_some_and(&which);
+        let open = |window: &&WindowState| window.bound().is_some_and(&which);
         let windows = self.windows.values().filter(open);
         windows.map(|window| window.key).collect()
     }
@@ -71,7 +71,7 @@ impl Rights {
     }
 
     /// Takes a window back and counts it off its region.
-    fn release(&self, window: &Window) {
+    fn release(&self, window: &WindowState) {
         if let Some(bound) = window.unbind()
             && let Some(region) = self.regions.get(&bound.region)
         {
@@ -157,7 +157,7 @@ impl Rights {
         self.invalidatable(key, by).is_ok()
     }
 
-    fn invalidatable(&self, key: Key, by: Accessor) -> Result<&Window, RightsError> {
+    fn invalidatable(&self, key: Key, by: Accessor) -> Result<&WindowState, RightsError> {
         if self.regions.contains_key(&key) {
             return Err(RightsError::NotInvalidatable(key));
         }
@@ -172,7 +172,11 @@ impl Rights {
     }
 
     /// The bound window that has this key now.
-    pub(super) fn window(&self, key: Key, by: Accessor) -> Result<(&Window, &Bound), RightsError> {
+    pub(super) fn window(
+        &self,
+        key: Key,
+        by: Accessor,
+    ) -> Result<(&WindowState, &Bound), RightsError> {
         let window = self.windows.get(&window_number(key));
         let window = window.filter(|window| window.key == key);
         let (window, bound) = window

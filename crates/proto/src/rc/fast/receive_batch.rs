@@ -8,7 +8,7 @@
 use crate::ids::{DEFAULT_PKEY, Psn};
 use crate::mr::{Access, Span};
 use crate::rc::config::QpShared;
-use crate::rc::message::Message;
+use crate::rc::message::PartialMessage;
 use crate::rc::requester::{Probe, Requester};
 use crate::rc::responder::Responder;
 use crate::rc::send_queue::CompletedBy;
@@ -146,12 +146,12 @@ impl Responder {
         &self,
         shared: &QpShared,
         cx: &Cx<'r>,
-        message: &Message,
+        message: &PartialMessage,
         bytes: u32,
     ) -> Option<Span<'r>> {
         let received = match message {
-            Message::Write(write) => return write.open_next(shared, cx, bytes),
-            Message::Send { received, .. } => *received,
+            PartialMessage::Write(write) => return write.open_next(shared, cx, bytes),
+            PartialMessage::Send { received, .. } => *received,
         };
         let recv = self.held.as_ref()?;
         let [sge] = recv.wr.sges[..] else {
@@ -167,7 +167,7 @@ impl Responder {
     }
 
     /// These packets are in their places.
-    fn took_batch(&mut self, mtu: u32, message: Message, packets: &[&[u8]]) {
+    fn took_batch(&mut self, mtu: u32, message: PartialMessage, packets: &[&[u8]]) {
         self.begin_in_turn();
         let count = u32::try_from(packets.len()).expect("invariant: their bytes were counted");
         self.message = Some(message.after(count * mtu));

@@ -10,10 +10,10 @@ use ferroce_os::eventfd::EventFd;
 use ferroce_os::unix::{SeqSocket, Waiting};
 use ferroce_proto::time::Time;
 
-use super::{Incoming, Received};
+use super::{Incoming, LinkRead};
 use crate::base::denials::{Asker, Denial};
 use crate::base::numbers::LinkId;
-use crate::link::local::accepted::{Broken, Link};
+use crate::link::local::accepted::{BrokenLink, Link};
 use crate::link::local::quota::Admission;
 
 /// Records of a stranger that are looked at when its link is closed; more are closed as if they had
@@ -126,13 +126,13 @@ impl Incoming {
         self.forget(id);
     }
 
-    pub(super) fn cut(&mut self, id: LinkId, why: &Broken) -> Received {
+    pub(super) fn cut(&mut self, id: LinkId, why: &BrokenLink) -> LinkRead {
         let link = self.links.get(&id);
         let (slot, pid) = (link.and_then(|l| l.slot), link.map(|l| l.peer.pid));
         tracing::warn!(target: "ferroce::local", slot, pid, %why, "link is cut");
         let asker = link.map_or(Asker::OtherUser, |link| link.user.relation.into());
         self.counters.count_denied(asker, why.denial());
-        Received::Cut(self.forget(id))
+        LinkRead::Cut(self.forget(id))
     }
 
     /// The socket of a link, for a peer played by hand.

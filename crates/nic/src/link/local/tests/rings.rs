@@ -9,7 +9,7 @@ use ferroce_os::unix::Record as Arrival;
 use super::super::frame::{RingAnswer, SWITCH};
 use super::*;
 use crate::link::local::extras;
-use crate::link::local::extras::Offer;
+use crate::link::local::extras::OfferedPart;
 
 /// The smallest ring that takes the longest packets.
 const SMALL: u32 = 32 << 10;
@@ -81,7 +81,7 @@ fn a_sleeping_receiver_is_woken_and_a_watching_one_is_left_alone() {
     let mut count = 0;
     assert_eq!(
         b.incoming.recv_ring(0, 16, &mut |_| count += 1),
-        Received::Drained
+        LinkRead::Drained
     );
     assert!(b.incoming.sleep(true, &mut |_| false) && ready(into).is_none());
     send();
@@ -168,7 +168,7 @@ fn raw(b: &mut Side, value: &[u8]) -> (SeqSocket, Sender, Vec<u8>) {
     let socket = SeqSocket::connect(&slots::slot_name(b.slot())).expect("connect");
     let (sender, fd) = ring::create(SMALL, false).expect("a ring");
     let descriptors = [fd.as_fd()];
-    let offers = extras::encode(&[Offer {
+    let offers = extras::encode(&[OfferedPart {
         tag: extras::RING,
         value,
         descriptors: &descriptors,

@@ -61,7 +61,7 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
 
 /// A process of this host that has a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct PeerProcess {
     pub(crate) slot: u16,
     /// 0 if it is not visible in our PID namespace.
     pub(crate) pid: i32,
@@ -72,7 +72,7 @@ pub(crate) struct Process {
 pub(crate) struct Egress {
     outlet: Box<dyn Outlet>,
     /// The process that it leads to; none for the wire.
-    peer: Option<Process>,
+    peer: Option<PeerProcess>,
     dead: AtomicBool,
     /// It is dead, and what the process said before its end was read.
     ended: AtomicBool,
@@ -94,7 +94,7 @@ struct Inner {
 }
 
 impl Egress {
-    pub(crate) fn new(outlet: Box<dyn Outlet>, peer: Option<Process>) -> Self {
+    pub(crate) fn new(outlet: Box<dyn Outlet>, peer: Option<PeerProcess>) -> Self {
         Self {
             outlet,
             peer,
@@ -106,7 +106,7 @@ impl Egress {
     }
 
     /// The process that it leads to; none for the wire.
-    pub(crate) fn peer(&self) -> Option<Process> {
+    pub(crate) fn peer(&self) -> Option<PeerProcess> {
         self.peer
     }
 

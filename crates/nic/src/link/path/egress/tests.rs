@@ -68,7 +68,7 @@ fn egress(room: usize) -> (Arc<Pipe>, Egress) {
     pipe.room.store(room, Ordering::Relaxed);
     let egress = Egress::new(
         Box::new(Arc::clone(&pipe)),
-        Some(Process { slot: 9, pid: 1 }),
+        Some(PeerProcess { slot: 9, pid: 1 }),
     );
     (pipe, egress)
 }

@@ -80,7 +80,7 @@ fn a_private_port_reaches_the_process_that_asked_for_it() {
     let packets: Vec<Vec<u8>> = (0..100u32).map(|n| n.to_be_bytes().repeat(200)).collect();
     for ip in ["127.0.0.1", "127.1.2.3", "::1"] {
         let to = addressing(ip);
-        let flow = private_ports::Flow {
+        let flow = private_ports::PortFlow {
             local: to.dst,
             peer: to.src,
             port,
@@ -152,7 +152,7 @@ fn what_is_sent_to_a_private_ports_port_vanishes() {
 fn flows_have_a_bounded_number_of_sockets() {
     let (_, _, links) = with_private_port(1);
     let to = addressing("127.0.0.1");
-    let flow = |port| private_ports::Flow {
+    let flow = |port| private_ports::PortFlow {
         local: to.dst,
         peer: to.src,
         port,
@@ -169,7 +169,7 @@ fn flows_have_a_bounded_number_of_sockets() {
 fn what_has_come_is_not_lost_with_a_flows_socket() {
     let (sender, port, links) = with_private_port(1);
     let (to, receiver) = (addressing("127.0.0.1"), &links[0]);
-    let flow = |port| private_ports::Flow {
+    let flow = |port| private_ports::PortFlow {
         local: to.dst,
         peer: to.src,
         port,

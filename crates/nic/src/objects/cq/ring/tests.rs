@@ -20,7 +20,7 @@ pub(in super::super) fn wc(wr_id: u64, status: WcStatus) -> Wc {
     }
 }
 
-fn push(ring: &mut Ring, wc: Wc, solicited: bool) -> Pushed {
+fn push(ring: &mut Ring, wc: Wc, solicited: bool) -> PushOutcome {
     ring.push(wc, solicited, Stamp::default(), || {
         unreachable!("nothing is moderated")
     })
@@ -35,7 +35,7 @@ fn drain(ring: &mut Ring) {
     while pop(ring).is_some() {}
 }
 
-fn push_at(ring: &mut Ring, now: u64) -> Pushed {
+fn push_at(ring: &mut Ring, now: u64) -> PushOutcome {
     ring.push(wc(1, WcStatus::Success), false, Stamp::default(), || {
         Time(now)
     })
@@ -52,7 +52,7 @@ fn a_queue_that_ignores_overruns_loses_the_oldest() {
     let mut ring = Ring::new(2, true);
     for wr_id in 1..=3 {
         let pushed = push(&mut ring, wc(wr_id, WcStatus::Success), false);
-        assert_eq!(pushed, Pushed::Quiet);
+        assert_eq!(pushed, PushOutcome::Quiet);
     }
     assert_eq!([pop(&mut ring), pop(&mut ring)], [Some(2), Some(3)]);
     assert!(!ring.overflowed());
@@ -62,19 +62,22 @@ fn a_queue_that_ignores_overruns_loses_the_oldest() {
 fn moderated_events_wait_for_the_count_or_the_period() {
     let mut ring = Ring::new(16, false);
     assert!(!ring.moderate(Moderation::new(3, 10)));
-    assert_eq!(push_at(&mut ring, 0), Pushed::Quiet, "not armed");
+    assert_eq!(push_at(&mut ring, 0), PushOutcome::Quiet, "not armed");
     drain(&mut ring);
     arm(&mut ring, false);
-    assert_eq!(push_at(&mut ring, 100), Pushed::NotifyAt(Time(10_100)));
-    assert_eq!(push_at(&mut ring, 200), Pushed::Quiet);
+    assert_eq!(push_at(&mut ring, 100), PushOutcome::NotifyAt(Time(10_100)));
+    assert_eq!(push_at(&mut ring, 200), PushOutcome::Quiet);
     assert_eq!(ring.on_period(Time(10_099)), Err(Some(Time(10_100))));
-    assert_eq!(push_at(&mut ring, 300), Pushed::Notify, "the third");
+    assert_eq!(push_at(&mut ring, 300), PushOutcome::Notify, "the third");
     assert_eq!(ring.on_period(Time(10_100)), Err(None), "it has gone");
     drain(&mut ring);
     arm(&mut ring, false);
-    assert_eq!(push_at(&mut ring, 20_000), Pushed::NotifyAt(Time(30_000)));
+    assert_eq!(
+        push_at(&mut ring, 20_000),
+        PushOutcome::NotifyAt(Time(30_000))
+    );
     assert_eq!(ring.on_period(Time(30_000)), Ok(()));
-    assert_eq!(push_at(&mut ring, 40_000), Pushed::Quiet, "one-shot");
+    assert_eq!(push_at(&mut ring, 40_000), PushOutcome::Quiet, "one-shot");
 }
 
 #[test]
@@ -82,11 +85,14 @@ fn a_change_of_moderation_lets_go_what_waits() {
     let mut ring = Ring::new(16, false);
     ring.moderate(Moderation::new(100, 1000));
     arm(&mut ring, false);
-    assert_eq!(push_at(&mut ring, 0), Pushed::NotifyAt(Time(1_000_000)));
+    assert_eq!(
+        push_at(&mut ring, 0),
+        PushOutcome::NotifyAt(Time(1_000_000))
+    );
     assert!(ring.moderate(Moderation::default()));
     drain(&mut ring);
     arm(&mut ring, false);
-    assert_eq!(push_at(&mut ring, 0), Pushed::Notify);
+    assert_eq!(push_at(&mut ring, 0), PushOutcome::Notify);
 }
 
 #[test]
@@ -94,20 +100,20 @@ fn holds_exactly_its_capacity_then_dies() {
     let mut ring = Ring::new(2, false);
     assert_eq!(
         push(&mut ring, wc(1, WcStatus::Success), false),
-        Pushed::Quiet
+        PushOutcome::Quiet
     );
     assert_eq!(
         push(&mut ring, wc(2, WcStatus::Success), false),
-        Pushed::Quiet
+        PushOutcome::Quiet
     );
     assert_eq!(
         push(&mut ring, wc(3, WcStatus::Success), false),
-        Pushed::Overflowed
+        PushOutcome::Overflowed
     );
     assert_eq!(pop(&mut ring), Some(1));
     assert_eq!(
         push(&mut ring, wc(4, WcStatus::Success), false),
-        Pushed::Dead
+        PushOutcome::Dead
     );
     assert_eq!(pop(&mut ring), Some(2));
     assert_eq!(pop(&mut ring), None);
@@ -119,9 +125,9 @@ fn arming_is_one_shot() {
     let mut ring = Ring::new(8, false);
     arm(&mut ring, false);
     let pushed = push(&mut ring, wc(2, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Notify);
+    assert_eq!(pushed, PushOutcome::Notify);
     let pushed = push(&mut ring, wc(3, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Quiet);
+    assert_eq!(pushed, PushOutcome::Quiet);
 }
 
 #[test]
@@ -130,11 +136,11 @@ fn arming_a_queue_that_holds_a_completion_is_one_event_at_once() {
     push(&mut ring, wc(1, WcStatus::Success), false);
     assert!(ring.arm(false, true));
     let pushed = push(&mut ring, wc(2, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Quiet, "the event has gone");
+    assert_eq!(pushed, PushOutcome::Quiet, "the event has gone");
     drain(&mut ring);
     arm(&mut ring, false);
     let pushed = push(&mut ring, wc(3, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Notify, "polled entries raise nothing");
+    assert_eq!(pushed, PushOutcome::Notify, "polled entries raise nothing");
 }
 
 #[test]
@@ -142,19 +148,19 @@ fn an_event_that_repeats_another_is_taken_back_by_the_poll_that_ends_it() {
     let mut ring = Ring::new(8, false);
     arm(&mut ring, false);
     let pushed = push(&mut ring, wc(1, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Notify);
+    assert_eq!(pushed, PushOutcome::Notify);
     assert!(ring.arm(false, true), "not polled");
     assert_eq!(ring.end_of_repeat(), None);
     drain(&mut ring);
     assert_eq!(ring.end_of_repeat(), Some(Kind::Any));
     ring.repeat_ended(Kind::Any, true);
     let pushed = push(&mut ring, wc(2, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Notify, "still armed");
+    assert_eq!(pushed, PushOutcome::Notify, "still armed");
     assert!(ring.arm(false, true));
     drain(&mut ring);
     ring.repeat_ended(Kind::Any, false);
     let pushed = push(&mut ring, wc(3, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Quiet, "the program has had the event");
+    assert_eq!(pushed, PushOutcome::Quiet, "the program has had the event");
 }
 
 #[test]
@@ -164,7 +170,7 @@ fn an_event_is_not_repeated_where_queues_share_a_channel() {
     assert!(ring.arm(false, false));
     assert!(!ring.arm(false, false), "told");
     let pushed = push(&mut ring, wc(2, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Notify);
+    assert_eq!(pushed, PushOutcome::Notify);
     push(&mut ring, wc(3, WcStatus::Success), false);
     assert!(ring.arm(false, false), "no event has told of completion 3");
 }
@@ -175,7 +181,7 @@ fn a_repeated_event_stands_for_what_comes_later_too() {
     push(&mut ring, wc(1, WcStatus::Success), false);
     assert!(ring.arm(false, true) && ring.arm(false, true));
     let pushed = push(&mut ring, wc(2, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Quiet);
+    assert_eq!(pushed, PushOutcome::Quiet);
     drain(&mut ring);
     assert_eq!(ring.end_of_repeat(), None, "it tells of completion 2");
 }
@@ -195,7 +201,7 @@ fn arming_for_solicited_looks_for_solicited_or_failed_completions() {
     push(&mut ring, wc(1, WcStatus::Success), false);
     arm(&mut ring, true);
     let pushed = push(&mut ring, wc(2, WcStatus::Success), true);
-    assert_eq!(pushed, Pushed::Notify);
+    assert_eq!(pushed, PushOutcome::Notify);
     assert!(ring.arm(true, true), "not polled");
     drain(&mut ring);
     ring.disarm();
@@ -208,7 +214,10 @@ fn arming_again_does_not_wait_for_moderation() {
     let mut ring = Ring::new(8, false);
     ring.moderate(Moderation::new(100, 1000));
     arm(&mut ring, false);
-    assert_eq!(push_at(&mut ring, 0), Pushed::NotifyAt(Time(1_000_000)));
+    assert_eq!(
+        push_at(&mut ring, 0),
+        PushOutcome::NotifyAt(Time(1_000_000))
+    );
     assert!(ring.arm(false, true));
     assert_eq!(ring.due(), None);
 }
@@ -218,18 +227,18 @@ fn solicited_arming_waits_for_solicited_or_error() {
     let mut ring = Ring::new(8, false);
     arm(&mut ring, true);
     let pushed = push(&mut ring, wc(1, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Quiet);
+    assert_eq!(pushed, PushOutcome::Quiet);
     let pushed = push(&mut ring, wc(2, WcStatus::Success), true);
-    assert_eq!(pushed, Pushed::Notify);
+    assert_eq!(pushed, PushOutcome::Notify);
     drain(&mut ring);
     arm(&mut ring, true);
     let pushed = push(&mut ring, wc(3, WcStatus::WrFlushErr), false);
-    assert_eq!(pushed, Pushed::Notify);
+    assert_eq!(pushed, PushOutcome::Notify);
     drain(&mut ring);
     arm(&mut ring, false);
     arm(&mut ring, true);
     let pushed = push(&mut ring, wc(4, WcStatus::Success), false);
-    assert_eq!(pushed, Pushed::Notify);
+    assert_eq!(pushed, PushOutcome::Notify);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str) -> Result<Shapes, String> {
 
 /// A table's values.
 #[derive(Default)]
-struct Row {
+struct ShapeRow {
     interface: Option<String>,
     name: Option<String>,
     count: Option<u32>,
@@ -53,7 +53,7 @@ fn add(shapes: &mut Shapes, device: &Spanned<DeValue<'_>>) -> Result<(), String>
     let DeValue::Table(table) = device.get_ref() else {
         return Err("a device is a table".to_owned());
     };
-    let mut row = Row::default();
+    let mut row = ShapeRow::default();
     for (key, value) in table {
         let key = key.get_ref().as_ref();
         row.set(key, value.get_ref())
@@ -93,7 +93,7 @@ fn add(shapes: &mut Shapes, device: &Spanned<DeValue<'_>>) -> Result<(), String>
     Ok(())
 }
 
-impl Row {
+impl ShapeRow {
     fn set(&mut self, key: &str, value: &DeValue<'_>) -> Result<(), String> {
         match key {
             "interface" => self.interface = Some(text(value)?.to_owned()),

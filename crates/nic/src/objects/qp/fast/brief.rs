@@ -9,14 +9,14 @@ use ferroce_proto::verbs::RecvWr;
 use ferroce_proto::wire::{Brief, BriefKind};
 
 use crate::base::counters::DropReason;
-use crate::link::path::{Admitted, Came, Path, Reach};
+use crate::link::path::{Admitted, Ingress, Path, Reach};
 use crate::objects::qp::Qp;
 use crate::objects::qp::locked::Locked;
 use crate::objects::qp::transport::Transport;
 
 /// What became of a packet that is brief.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum BriefTaken {
     /// It is dealt with, and there is nothing to say.
     Quiet,
     /// It is dealt with, and the queue pair is to have its turn.
@@ -33,14 +33,14 @@ impl Qp {
     /// Why it was dropped.
     pub(crate) fn on_brief(
         &self,
-        came: Came<'_>,
+        came: Ingress<'_>,
         brief: &Brief<'_>,
         len: usize,
         now: Time,
-    ) -> Result<Taken, DropReason> {
+    ) -> Result<BriefTaken, DropReason> {
         let mut locked = self.lock();
         let Some(admitted) = admit_usual(&locked, came) else {
-            return Ok(Taken::Unusual);
+            return Ok(BriefTaken::Unusual);
         };
         self.run_short_rings(&mut locked, now);
         let before = locked.transport.state();
@@ -48,7 +48,7 @@ impl Qp {
             locked.transport.on_brief(cx, brief, admitted)
         });
         let Some(taken) = taken else {
-            return Ok(Taken::Unusual);
+            return Ok(BriefTaken::Unusual);
         };
         if locked.transport.state() == before {
             self.grant_next(&mut locked);
@@ -65,9 +65,9 @@ impl Qp {
         }
         self.tally.count_rx(1, len);
         Ok(if speaks {
-            Taken::WantsTurn
+            BriefTaken::WantsTurn
         } else {
-            Taken::Quiet
+            BriefTaken::Quiet
         })
     }
 
@@ -153,7 +153,7 @@ impl Qp {
 }
 
 /// Whether packets that came so need no more than a look at the state machine.
-fn admit_usual(locked: &Locked, came: Came<'_>) -> Option<Admitted> {
+fn admit_usual(locked: &Locked, came: Ingress<'_>) -> Option<Admitted> {
     let admitted = locked.path.as_ref()?.admit(came).ok();
     admitted.filter(|_| !locked.retired && !locked.transport.is_armed())
 }

@@ -37,7 +37,7 @@ pub(super) struct Checked {
 }
 
 /// The receives of a queue pair, whose lock the caller has.
-pub(super) struct Receives<'a> {
+pub(super) struct PostedReceives<'a> {
     pub(super) qp: &'a Qp,
     pub(super) rc: &'a RcQp,
     /// The region that the last message went to. One in another is not promised, since to look that
@@ -45,7 +45,7 @@ pub(super) struct Receives<'a> {
     pub(super) memo: &'a QpMemo,
 }
 
-impl Receives<'_> {
+impl PostedReceives<'_> {
     /// Most bytes of the next message that is surely taken if it comes by the short ring, if its
     /// receive was looked at before, or is good now.
     #[inline]
@@ -73,7 +73,7 @@ impl ShortRings {
     /// Something was sent, and the peer has time to read it: looks at the receive for the message
     /// behind the next one, if that next one is promised.
     #[inline]
-    pub(super) fn look_ahead(&mut self, receives: &Receives<'_>) {
+    pub(super) fn look_ahead(&mut self, receives: &PostedReceives<'_>) {
         if let Some(into) = self.into.as_deref_mut()
             && into.eye.promises()
         {

@@ -41,7 +41,7 @@ mod take;
 pub(super) mod watched;
 
 use ferroce_os::memory::RawMemory;
-use ferroce_os::ring::{Head, LONGEST_IN_SLOT, LONGEST_REST, Long, Refusal};
+use ferroce_os::ring::{Head, LONGEST_IN_SLOT, LONGEST_REST, Long, ShortRingRefusal};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mr::{Memory as _, Piece, Unmapped};
 use ferroce_proto::rc::LongMessage;
@@ -52,7 +52,7 @@ use self::receive::Receiving;
 use self::seek::HABIT;
 pub(super) use self::seek::QueuedSend;
 use self::send::Sending;
-use self::watched::{End, Eye, Watch};
+use self::watched::{Eye, RingEnd, Watch};
 use super::Qp;
 use super::locked::Locked;
 use crate::link::local::Frame;
@@ -176,8 +176,8 @@ impl ShortRings {
         &mut self,
         message: (&Long<'_>, u32),
         early_limit: impl FnOnce(Option<Checked>) -> Option<u32>,
-    ) -> Result<(), Refusal> {
-        let out = self.out.as_mut().ok_or(Refusal::Broken)?;
+    ) -> Result<(), ShortRingRefusal> {
+        let out = self.out.as_mut().ok_or(ShortRingRefusal::Broken)?;
         let into = self.into.as_deref_mut();
         let ack = into.and_then(|into| into.on_answer(early_limit));
         let pushed = out.push_long(message, ack);
@@ -193,7 +193,7 @@ impl ShortRings {
         message: &LongMessage<'_>,
         room: &mut [u8; LONGEST_IN_SLOT],
         early_limit: impl FnOnce(Option<Checked>) -> Option<u32>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ShortRingRefusal> {
         let bytes = message.payload.len();
         if bytes > LONGEST_IN_SLOT {
             let long = Long {
@@ -209,24 +209,24 @@ impl ShortRings {
             Piece::Inline(data) => rest[..bytes].copy_from_slice(data),
             Piece::Registered(span) => RawMemory
                 .read(span, &mut rest[..bytes])
-                .map_err(|Unmapped| Refusal::Unmapped)?,
+                .map_err(|Unmapped| ShortRingRefusal::Unmapped)?,
         }
         let is_in = self.push((message.head, rest), early_limit);
-        is_in.then_some(()).ok_or(Refusal::Full)
+        is_in.then_some(()).ok_or(ShortRingRefusal::Full)
     }
 }
 
 impl Qp {
     /// There is something in one of its short rings, at its end of that. Completions may go to a
     /// program that polls.
-    pub(crate) fn on_short_ring(&self, end: End, now: Time, delivery: &mut DirectDelivery<'_>) {
+    pub(crate) fn on_short_ring(&self, end: RingEnd, now: Time, delivery: &mut DirectDelivery<'_>) {
         let mut fast = self.lock_fast();
         if fast.is_retired() {
             return;
         }
         match end {
-            End::Sending => fast.take_acks(now, delivery),
-            End::Receiving => fast.take_messages(now, delivery),
+            RingEnd::Sending => fast.take_acks(now, delivery),
+            RingEnd::Receiving => fast.take_messages(now, delivery),
         }
         let speaks = fast.wants_turn();
         drop(fast);

@@ -5,7 +5,7 @@ use ferroce_os::memory::RawMemory;
 use ferroce_proto::verbs::{PlainSend, SendWr};
 use ferroce_proto::wire::Bth;
 
-use super::early_completion::Receives;
+use super::early_completion::PostedReceives;
 use crate::base::carrier::Carrier;
 use crate::objects::qp::Qp;
 use crate::objects::qp::fast::rights_cache::Remembering;
@@ -50,7 +50,7 @@ impl Qp {
             return self.put_long(locked, send);
         };
         let takes = eligibility.takes();
-        let receives = Receives {
+        let receives = PostedReceives {
             qp: self,
             rc,
             memo: into,
@@ -92,7 +92,7 @@ impl Qp {
             memo: from,
         };
         let message = rc.prepare_long(&mut opens, send)?;
-        let receives = Receives {
+        let receives = PostedReceives {
             qp: self,
             rc,
             memo: into,

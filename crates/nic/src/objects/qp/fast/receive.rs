@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use ferroce_os::ring::{ShortRingAck, ShortRingConsumer, ShortRingReceiver, Waiting};
+use ferroce_os::ring::{ShortRingAck, ShortRingConsumer, ShortRingReceiver, WaitingMessage};
 use ferroce_proto::rc::cut;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{Mtu, QpState, QpType};
 
 use super::delayed_ack::RingDelayedAck;
 use super::early_completion::Checked;
-use super::take::{Next, Taken, whole};
-use super::watched::{End, Eye, ShortRingOffer};
+use super::take::{NextMessage, RunTaken, whole};
+use super::watched::{Eye, RingEnd, ShortRingOffer};
 use crate::base::counters::DropReason;
 use crate::link::path::{Origin, Path, Reach};
 use crate::objects::cq::DirectDelivery;
@@ -128,7 +128,7 @@ impl Qp {
         if !usual || tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
             return None;
         }
-        let eye = Eye::new(&offer.short_ring, End::Receiving);
+        let eye = Eye::new(&offer.short_ring, RingEnd::Receiving);
         locked.short_rings.into = Some(Box::new(Receiving {
             receiver: ShortRingConsumer::accept(offer.short_ring.clone(), offer.number),
             eye: Arc::clone(&eye),
@@ -198,9 +198,9 @@ impl Qp {
             return;
         };
         locked.seen = now;
-        let mut taken = Taken::default();
+        let mut taken = RunTaken::default();
         let next = taken.usual(self, locked, delivery);
-        if next != Next::Nothing {
+        if next != NextMessage::Nothing {
             return self.take_others(locked, taken, begin, next, now, delivery);
         }
         locked.short_rings.will_push();
@@ -214,7 +214,7 @@ impl Qp {
         reason = "what was counted is not to go through memory"
     )]
     #[inline(always)]
-    fn on_taken(&self, locked: &mut Locked, taken: &Taken, begin: u32, is_polled: bool) {
+    fn on_taken(&self, locked: &mut Locked, taken: &RunTaken, begin: u32, is_polled: bool) {
         self.tally.count_rx(taken.packets, taken.bytes);
         let Some(into) = &mut locked.short_rings.into else {
             return;
@@ -232,9 +232,9 @@ impl Qp {
     fn take_others(
         &self,
         locked: &mut Locked,
-        mut taken: Taken,
+        mut taken: RunTaken,
         begin: u32,
-        mut next: Next,
+        mut next: NextMessage,
         now: Time,
         delivery: &mut DirectDelivery<'_>,
     ) {
@@ -245,7 +245,7 @@ impl Qp {
             into.next = None;
         }
         let mut goes_on = true;
-        while goes_on && next != Next::Nothing {
+        while goes_on && next != NextMessage::Nothing {
             // Should this be the end of the queue pair, then what was taken before must be known by
             // then.
             let read = begin.wrapping_add(taken.messages);
@@ -253,7 +253,9 @@ impl Qp {
                 into.publish(read);
             }
             match next {
-                Next::Acknowledged(psn, so_far) => self.on_general_ack(locked, psn, so_far, now),
+                NextMessage::Acknowledged(psn, so_far) => {
+                    self.on_general_ack(locked, psn, so_far, now)
+                }
                 other => {
                     goes_on = self.take_other(locked, other, now);
                     taken.messages += u32::from(goes_on);
@@ -282,27 +284,27 @@ impl Qp {
     fn take_usual(
         &self,
         locked: &mut Locked,
-        taken: &mut Taken,
+        taken: &mut RunTaken,
         delivery: &mut DirectDelivery<'_>,
-    ) -> Next {
+    ) -> NextMessage {
         taken.usual(self, locked, delivery)
     }
 
     /// Takes what is not as usual. Returns false if that is the end of the run.
-    fn take_other(&self, locked: &mut Locked, next: Next, now: Time) -> bool {
+    fn take_other(&self, locked: &mut Locked, next: NextMessage, now: Time) -> bool {
         match next {
-            Next::Unusual(waiting) => self.take_whole(locked, waiting, now),
-            Next::Overflow => {
+            NextMessage::Unusual(waiting) => self.take_whole(locked, waiting, now),
+            NextMessage::Overflow => {
                 self.on_recv_overflow(locked, now);
                 false
             }
-            Next::Nothing | Next::Lost | Next::Acknowledged(..) => false,
+            NextMessage::Nothing | NextMessage::Lost | NextMessage::Acknowledged(..) => false,
         }
     }
 
     /// Takes a message out of a short ring the general way: packet by packet. Returns false if a
     /// packet was not in its turn, or is to come again.
-    fn take_whole(&self, locked: &mut Locked, waiting: Waiting, now: Time) -> bool {
+    fn take_whole(&self, locked: &mut Locked, waiting: WaitingMessage, now: Time) -> bool {
         let Some(into) = &mut locked.short_rings.into else {
             return false;
         };

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ferroce_os::ring::{LONGEST_REST, Refusal};
+use ferroce_os::ring::{LONGEST_REST, ShortRingRefusal};
 use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::verbs::PlainSend;
 use ferroce_proto::wire::Bth;
 
-use super::send::{Sending, Stage};
-use super::{End, Eye, Watch};
+use super::send::{RunStage, Sending};
+use super::{Eye, RingEnd, Watch};
 use crate::base::carrier::Carrier;
 use crate::base::numbers::slot_of;
 use crate::link::local::{LateWake, Outgoing, ShortRingEvent, ShortRingNotice};
@@ -74,18 +74,18 @@ impl Qp {
             return;
         };
         match out.stage {
-            Stage::Offered(number) if out.sender.is_accepted(number) => {
+            RunStage::Offered(number) if out.sender.is_accepted(number) => {
                 self.begin_run(out, dest);
             }
-            Stage::Offered(_) if streak.is_multiple_of(OFFER_AGAIN) => short_rings.out = None,
-            Stage::Idle => {
+            RunStage::Offered(_) if streak.is_multiple_of(OFFER_AGAIN) => short_rings.out = None,
+            RunStage::Idle => {
                 // The receiver is done with the last run, in one way or the other.
                 let is_done = |next: Psn| next.minus(1).distance(rc.oldest_psn()) < 0;
                 if streak >= RETURN && out.next.is_none_or(is_done) {
                     self.begin_run(out, dest);
                 }
             }
-            Stage::Offered(_) | Stage::Runs => {}
+            RunStage::Offered(_) | RunStage::Runs => {}
         }
     }
 
@@ -135,9 +135,11 @@ impl Qp {
         match short_rings.push_whole(&message, room, |_| None) {
             Ok(()) => {}
             // What it owes to the peer's requests goes by the ring, and what is queued with it.
-            Err(Refusal::Full) if !rc.owes_answers() => return QueuedSend::Waits,
-            Err(Refusal::Full) => return QueuedSend::Otherwise,
-            Err(Refusal::Unmapped | Refusal::Broken) => return QueuedSend::Otherwise,
+            Err(ShortRingRefusal::Full) if !rc.owes_answers() => return QueuedSend::Waits,
+            Err(ShortRingRefusal::Full) => return QueuedSend::Otherwise,
+            Err(ShortRingRefusal::Unmapped | ShortRingRefusal::Broken) => {
+                return QueuedSend::Otherwise;
+            }
         }
         rc.commit_queued();
         short_rings.wake(self.services().looks_again());
@@ -147,13 +149,13 @@ impl Qp {
 
     fn offer_short_ring(&self, link: &Arc<Outgoing>, to: Qpn) -> Option<Box<Sending>> {
         let (sender, number) = link.take_short_ring()?;
-        let eye = Eye::new(sender.area(), End::Sending);
+        let eye = Eye::new(sender.area(), RingEnd::Sending);
         let out = Box::new(Sending {
             seen: sender.position(),
             sender,
             link: Arc::clone(link),
             eye: Arc::clone(&eye),
-            stage: Stage::Offered(number),
+            stage: RunStage::Offered(number),
             known: None,
             longer: VecDeque::new(),
             next: None,
@@ -173,13 +175,13 @@ impl Qp {
         let at = out.sender.begin_run();
         (out.known, out.next, out.seen) = (None, None, at);
         out.longer.clear();
-        out.stage = Stage::Idle;
+        out.stage = RunStage::Idle;
         out.eye.look_at(Some(at));
         if out
             .link
             .say_of_short_ring(self.notice(out, to, ShortRingEvent::Run(at)))
         {
-            out.stage = Stage::Runs;
+            out.stage = RunStage::Runs;
         }
     }
 

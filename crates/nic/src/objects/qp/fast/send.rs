@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ferroce_os::ring::{Head, LONGEST, Long, Refusal, ShortRingAck, ShortRingSender};
+use ferroce_os::ring::{Head, LONGEST, Long, ShortRingAck, ShortRingRefusal, ShortRingSender};
 use ferroce_proto::ids::{Msn, Psn};
 use ferroce_proto::rc::FastOutcome;
 use ferroce_proto::time::Time;
@@ -22,7 +22,7 @@ use crate::objects::qp::transport::Transport;
 
 /// How far it is with a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum RunStage {
     /// Offered, with a number.
     Offered(u32),
     /// Accepted, and not used now.
@@ -37,7 +37,7 @@ pub(super) struct Sending {
     pub(super) sender: ShortRingSender,
     pub(super) link: Arc<Outgoing>,
     pub(super) eye: Arc<Eye>,
-    pub(super) stage: Stage,
+    pub(super) stage: RunStage,
     /// A position of the last run and the PSN of what is there. The others follow from that, as
     /// long as each message before them has one PSN.
     pub(super) known: Option<(u32, Psn)>,
@@ -78,7 +78,7 @@ impl Sending {
     /// taken, if that is news.
     #[inline]
     fn on_read(&mut self, read: u32) -> Option<Psn> {
-        if read == self.seen || self.stage == Stage::Idle && self.known.is_none() {
+        if read == self.seen || self.stage == RunStage::Idle && self.known.is_none() {
             return None;
         }
         self.seen = read;
@@ -129,13 +129,13 @@ impl Sending {
     /// Whether packets go by it now.
     #[inline]
     pub(super) fn runs(&self) -> bool {
-        self.stage == Stage::Runs
+        self.stage == RunStage::Runs
     }
 
     /// What follows goes by packets.
     pub(super) fn end_run(&mut self) {
         if self.runs() {
-            self.stage = Stage::Idle;
+            self.stage = RunStage::Idle;
         }
     }
 
@@ -160,11 +160,11 @@ impl Sending {
         &mut self,
         (message, packets): (&Long<'_>, u32),
         ack: Option<ShortRingAck>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ShortRingRefusal> {
         let psn = Bth::psn_in(message.head);
         let at = self.sender.position();
         if !self.goes_on_with(psn) {
-            return Err(Refusal::Broken);
+            return Err(ShortRingRefusal::Broken);
         }
         self.sender.push_long(message, ack)?;
         self.on_pushed(at, psn, packets);

@@ -1,6 +1,6 @@
 //! What is in a short ring, slot by slot: messages that are as usual go straight to the program.
 
-use ferroce_os::ring::{ShortRingReceiver, Waiting};
+use ferroce_os::ring::{ShortRingReceiver, WaitingMessage};
 use ferroce_proto::ids::Psn;
 use ferroce_proto::mr::Span;
 use ferroce_proto::rc::{FastOutcome, RcQp};
@@ -23,11 +23,11 @@ const ACK_REQ: u32 = (1_u32 << 31).to_be();
 
 /// What comes next in a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextMessage {
     /// Nothing now.
     Nothing,
     /// The general way takes the message, which is still in its slot.
-    Unusual(Waiting),
+    Unusual(WaitingMessage),
     /// A message that is still in its slot says that the peer has taken what was sent up to a PSN,
     /// which is not as usual.
     Acknowledged(Psn, FastOutcome),
@@ -39,7 +39,7 @@ pub(super) enum Next {
 
 /// What was taken out of a short ring.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct RunTaken {
     /// Slots.
     pub(super) messages: u32,
     /// Packets that were taken the short way, and their bytes.
@@ -47,7 +47,7 @@ pub(super) struct Taken {
     pub(super) bytes: usize,
 }
 
-impl Taken {
+impl RunTaken {
     /// Takes packets for which the short way (`brief`) is open, until there is another one, or
     /// none.
     #[expect(
@@ -60,7 +60,7 @@ impl Taken {
         qp: &Qp,
         locked: &mut Locked,
         delivery: &mut DirectDelivery<'_>,
-    ) -> Next {
+    ) -> NextMessage {
         let Locked {
             transport: Transport::Rc(rc),
             short_rings,
@@ -69,7 +69,7 @@ impl Taken {
             ..
         } = locked
         else {
-            return Next::Lost;
+            return NextMessage::Lost;
         };
         let ShortRings {
             out,
@@ -77,7 +77,7 @@ impl Taken {
             ..
         } = short_rings
         else {
-            return Next::Lost;
+            return NextMessage::Lost;
         };
         // There is only one then, and a look at where the next one will be would keep the answer
         // waiting: no store is seen before the loads that come earlier, and that line takes as long
@@ -95,7 +95,7 @@ impl Taken {
                 Ok(Some(waiting)) => waiting,
                 Err(broken) => {
                     tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a short ring is of no use");
-                    return Next::Lost;
+                    return NextMessage::Lost;
                 }
             };
             if let (Some(ack), Some(out)) = (waiting.ack, &mut *out)
@@ -103,14 +103,14 @@ impl Taken {
             {
                 let so_far = acknowledge(rc, eligibility, &mut Results::new(qp, delivery), psn);
                 if so_far != FastOutcome::Done {
-                    return Next::Acknowledged(psn, so_far);
+                    return NextMessage::Acknowledged(psn, so_far);
                 }
             }
             let head = receiver.head(waiting);
             let is_cut_alike = waiting.packet == 0 || waiting.packet == mtu;
             let message = BriefSend::parse(head, waiting.rest, qp.qpn);
             let Some(message) = message.filter(|_| is_ready && is_cut_alike) else {
-                return Next::Unusual(waiting);
+                return NextMessage::Unusual(waiting);
             };
             // That it is taken is said by the short ring itself.
             let message = BriefSend {
@@ -121,10 +121,10 @@ impl Taken {
             let write = |span: Span<'_>| receiver.write_out(waiting, span);
             match rc.take_fast((&mut opens, write), sink, &message) {
                 FastOutcome::Done => receiver.pass(waiting),
-                FastOutcome::Unusual => return Next::Unusual(waiting),
+                FastOutcome::Unusual => return NextMessage::Unusual(waiting),
                 FastOutcome::Overflow => {
                     receiver.pass(waiting);
-                    return Next::Overflow;
+                    return NextMessage::Overflow;
                 }
             }
             let packets = waiting.packets();
@@ -136,7 +136,7 @@ impl Taken {
                 break;
             }
         }
-        Next::Nothing
+        NextMessage::Nothing
     }
 }
 
@@ -157,7 +157,10 @@ pub(super) fn acknowledge(
 
 /// Takes a message out as it was sent, without its request for an acknowledgement: the short ring
 /// itself says that it is taken.
-pub(super) fn whole(receiver: &mut ShortRingReceiver, waiting: Waiting) -> SmallVec<[u8; 128]> {
+pub(super) fn whole(
+    receiver: &mut ShortRingReceiver,
+    waiting: WaitingMessage,
+) -> SmallVec<[u8; 128]> {
     let mut packet = SmallVec::from_elem(0, Bth::LEN + waiting.rest);
     let [first, second, third] = receiver.take(waiting, &mut packet[Bth::LEN..]);
     let head = [first, second, third & !ACK_REQ].map(u32::to_ne_bytes);

@@ -24,7 +24,7 @@ const CLOSED: u64 = 1 << 33;
 
 /// End of a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum RingEnd {
     /// Where messages are put in.
     Sending,
     /// Where they are taken out.
@@ -53,7 +53,7 @@ enum Seen {
 #[derive(Debug)]
 pub(crate) struct Eye {
     short_ring: SharedShortRing,
-    end: End,
+    end: RingEnd,
     /// What is news: a message at this position, or that the consumer has read further than to it.
     at: AtomicU64,
     /// What was taken here is still to be said.
@@ -63,7 +63,7 @@ pub(crate) struct Eye {
 }
 
 impl Eye {
-    pub(crate) fn new(short_ring: &SharedShortRing, end: End) -> Arc<Self> {
+    pub(crate) fn new(short_ring: &SharedShortRing, end: RingEnd) -> Arc<Self> {
         Arc::new(Self {
             short_ring: short_ring.clone(),
             end,
@@ -144,8 +144,8 @@ impl Eye {
     #[inline]
     fn has_news_at(&self, at: u32) -> bool {
         match self.end {
-            End::Receiving => is_filled(&self.short_ring, at),
-            End::Sending => has_read_past(&self.short_ring, at),
+            RingEnd::Receiving => is_filled(&self.short_ring, at),
+            RingEnd::Sending => has_read_past(&self.short_ring, at),
         }
     }
 }
@@ -184,7 +184,7 @@ impl Watch {
     ) -> bool {
         match seen {
             Seen::News => {
-                if self.eye.end == End::Receiving && !self.eye.promises() {
+                if self.eye.end == RingEnd::Receiving && !self.eye.promises() {
                     services.take_completed_early(now);
                 }
                 self.qp.on_short_ring(self.eye.end, now, delivery);
@@ -356,7 +356,7 @@ impl WatchedShortRings {
     /// that moment.
     pub(crate) fn wake_late(&mut self, services: &Services) {
         self.renew(services);
-        let sending = |watch: &&Watch| watch.eye.end == End::Sending;
+        let sending = |watch: &&Watch| watch.eye.end == RingEnd::Sending;
         for watch in self.0.iter().filter(sending) {
             watch.qp.wake_late();
         }
@@ -365,7 +365,8 @@ impl WatchedShortRings {
     /// Another process offers a short ring: it is not that of whom it was offered before, but for
     /// what is still in it.
     pub(crate) fn accept(&mut self, services: &Services, offer: &ShortRingOffer, now: Time) {
-        let is_same = |eye: &Eye| eye.short_ring == offer.short_ring && eye.end == End::Receiving;
+        let is_same =
+            |eye: &Eye| eye.short_ring == offer.short_ring && eye.end == RingEnd::Receiving;
         for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
             watch
                 .qp
