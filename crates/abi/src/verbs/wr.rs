@@ -130,7 +130,7 @@ pub(super) unsafe fn gather(
     Some(got)
 }
 
-/// How many bytes all pieces have.
+/// Returns the number of bytes of all pieces.
 #[inline]
 fn total(pieces: impl Iterator<Item = (*const u8, usize)>) -> usize {
     pieces.fold(0, |sum, (_, length)| sum.saturating_add(length))

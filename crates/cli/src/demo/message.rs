@@ -12,21 +12,21 @@ pub(super) enum Message {
     Expect {
         /// See [`pattern`].
         seed: u64,
-        /// How many.
+        /// Number of bytes.
         length: u64,
     },
     /// Client: are these bytes at the start of your memory?
     Verify {
         /// See [`pattern`].
         seed: u64,
-        /// How many.
+        /// Number of bytes.
         length: u64,
     },
     /// Client: put such bytes at the start of your memory.
     Fill {
         /// See [`pattern`].
         seed: u64,
-        /// How many.
+        /// Number of bytes.
         length: u64,
     },
     /// Client: send 8 bytes back for all bulk data that follows, until

@@ -92,7 +92,7 @@ impl<'b, T: Sends> Batch<'b, T> {
         self.add(tag, work.into(), Copied::new(bytes))
     }
 
-    /// How many work requests it has.
+    /// Returns the number of its work requests.
     #[must_use]
     pub fn len(&self) -> usize {
         self.work.len()

@@ -289,7 +289,7 @@ impl Region {
         }
     }
 
-    /// How many bytes it has.
+    /// Returns the number of its bytes.
     pub(super) fn size(&self) -> usize {
         self.bytes.size()
     }

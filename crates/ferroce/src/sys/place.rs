@@ -76,7 +76,7 @@ impl Default for PollBuffer {
 }
 
 impl PollBuffer {
-    /// How many were not read yet.
+    /// Returns the number of completions that have not been read yet.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.end - self.next

@@ -199,7 +199,7 @@ struct UidRange {
     inside: u32,
     /// First number outside.
     outside: u32,
-    /// How many numbers there are.
+    /// Number of IDs in the range.
     count: u32,
 }
 

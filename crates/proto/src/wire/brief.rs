@@ -31,7 +31,7 @@ pub struct BriefSend {
     pub solicited: bool,
     /// Whether it is to be acknowledged at once.
     pub ack_req: bool,
-    /// How many bytes it has.
+    /// Number of its bytes.
     pub len: usize,
 }
 

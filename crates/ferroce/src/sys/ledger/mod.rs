@@ -45,7 +45,7 @@ static SHARED: RwLock<SharedLedgers> = RwLock::new(SharedLedgers {
 
 struct SharedLedgers {
     ledgers: BTreeMap<u32, Weak<Ledger>>,
-    /// How many there have been.
+    /// Number of ledgers that were ever made.
     made: u64,
 }
 

@@ -100,7 +100,7 @@ impl<'a> Packets<'a> {
         }))
     }
 
-    /// How many.
+    /// Returns the number of packets.
     pub(super) fn len(&self) -> usize {
         self.lengths.map_or(1, <[_]>::len)
     }

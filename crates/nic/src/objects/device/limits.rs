@@ -1,4 +1,4 @@
-//! How many objects of a kind a device has.
+//! Limits of the number of a device's objects, by kind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -24,7 +24,7 @@ pub(crate) struct Agreed {
     pub(crate) peer: End,
 }
 
-/// How many rejections may still be sent in this second.
+/// Number of rejections that may still be sent in this second.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     since: Time,

@@ -29,9 +29,9 @@ pub(super) const AT_NONCE: usize = 1;
 /// Where in the process's memory the nonce is (`memory::Proof`).
 pub(super) const AT_PROOF: usize = 2;
 pub(super) const AT_HAZARDS: usize = 3;
-/// How many regions are in the second table.
+/// Number of regions in the second table.
 pub(super) const AT_OVERFLOW: usize = 4;
-/// How many places for memory that others can map were ever used.
+/// Number of places for memory that others can map which were ever used.
 pub(super) const AT_SHARES: usize = 5;
 /// Number of the thread by which the kernel's copies name the process; 0: there is none.
 pub(super) const AT_THREAD: usize = 6;
