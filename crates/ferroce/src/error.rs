@@ -9,6 +9,20 @@ use crate::cq::WorkError;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a call did not do what was asked. Failed work is not an error of a call: see [`WorkError`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::io::ErrorKind;
+/// use ferroce::prelude::*;
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let taken = endpoint.listen("127.0.0.1:0")?;
+/// match endpoint.listen(taken.local_addr()?) {
+///     Err(error) if error.kind() == ErrorKind::AddrInUse => eprintln!("{error}"),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

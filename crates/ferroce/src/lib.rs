@@ -173,6 +173,8 @@ pub mod guides {}
 
 pub use driver::Driver;
 pub use error::{Error, Result};
+#[cfg(feature = "software")]
+pub use provider::Wire;
 pub use provider::{Provider, ProviderKind};
 
 /// The Rust code of a document, as tests.

@@ -39,8 +39,28 @@ pub enum ProviderKind {
     System,
 }
 
+/// What the software device speaks to other hosts. Within a host, programs of one user move bytes
+/// by shared memory with each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[cfg(feature = "software")]
+pub enum Wire {
+    /// RDMA over UDP port 4791 (IBTA annex A17), as most adapters and the kernel's `rdma_rxe` speak
+    /// it. Everything works over it: datagrams, multicast, XRC, all of C's verbs. For networks of
+    /// one site, where packets of UDP get through and few are lost.
+    RoceV2,
+    /// RDMA over TCP (RFC 5040 to 5044), as the kernel's `siw` speaks it: reliable connections of
+    /// the connection manager. For what TCP is better at: through firewalls, VPNs, address
+    /// translation and proxies by one port, and over lines that lose packets.
+    Iwarp,
+    /// A device of each kind for every network interface. A listener at all addresses takes both;
+    /// connecting takes RoCE v2.
+    Both,
+}
+
 impl Provider {
-    /// The software device.
+    /// The software device. What it speaks to other hosts is [`Wire::RoceV2`], unless the
+    /// environment variable `FERROCE_WIRE` says `iwarp` or `both`.
     #[cfg(feature = "software")]
     #[must_use]
     pub fn software() -> Self {
@@ -49,6 +69,30 @@ impl Provider {
             kind: ProviderKind::Software,
             why: "asked for".into(),
         }
+    }
+
+    /// The software device, with a wire that the program chooses, whatever `FERROCE_WIRE` says.
+    /// A process has one software device: the choice comes before its first use.
+    ///
+    /// ```
+    /// use ferroce::Wire;
+    /// let provider = ferroce::Provider::software_over(Wire::Iwarp)?;
+    /// let endpoint = ferroce::endpoint::Endpoint::new(&provider)?;
+    /// let listener = endpoint.listen("127.0.0.1:0")?; // a TCP port
+    /// # Ok::<(), ferroce::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// EBUSY if the device has begun with another wire.
+    #[cfg(feature = "software")]
+    pub fn software_over(wire: Wire) -> Result<Self> {
+        let (roce_v2, iwarp) = match wire {
+            Wire::RoceV2 => (true, false),
+            Wire::Iwarp => (false, true),
+            Wire::Both => (true, true),
+        };
+        crate::sys::choose_protocols(roce_v2, iwarp)?;
+        Ok(Self::software())
     }
 
     /// The system's `libibverbs.so.1` and `librdmacm.so.1`, which are loaded now.

@@ -15,6 +15,32 @@ use crate::sys::{Reader, SharedQueue, XrcDomainObject};
 
 /// Receives that several queue pairs share (`ibv_create_srq(3)`). Each completes in the receive
 /// completion queue of the queue pair that took it. Clones are the same one.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::cq::CompletionQueue;
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::{QueuePair, QueuePairBuilder};
+/// use ferroce::srq::SharedReceiveQueue;
+/// use ferroce::transport::Rc;
+/// let pair = pair()?;
+/// let shared = SharedReceiveQueue::new(&pair.domain, 128, 1)?;
+/// let room = MemoryRegion::new(&pair.domain, 128 * 256, Access::LocalWrite)?;
+/// for tag in 0..128_u64 {
+///     let start = usize::try_from(tag)? * 256;
+///     shared.post_receive(tag, &[room.slice(start..start + 256)?])?;
+/// }
+/// // However many queue pairs take from it, there are receives for 128 messages.
+/// let build = || -> ferroce::Result<QueuePair<Rc>> {
+///     QueuePairBuilder::new(&pair.domain, &pair.completions).shared_receives(&shared).build()
+/// };
+/// let many = (0..8).map(|_| build()).collect::<ferroce::Result<Vec<_>>>()?;
+/// assert_eq!(many.len(), 8);
+/// assert!(shared.query()?.receives >= 128);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct SharedReceiveQueue(pub(crate) Arc<SharedQueue>);
 

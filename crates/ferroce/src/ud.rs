@@ -17,6 +17,37 @@ use crate::{Error, Result};
 pub use crate::qp::work::Datagram;
 
 /// An address handle: a way for [datagrams](crate::ud::Datagram). Clones are the same one.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::QueuePairBuilder;
+/// use ferroce::transport::Ud;
+/// use ferroce::ud::{AddressHandle, Datagram, GRH_BYTES};
+/// let pair = pair()?;
+/// let qkey = 0x1111;
+/// let build = || QueuePairBuilder::<Ud>::new(&pair.domain, &pair.completions).build();
+/// let (asker, answerer) = (build()?, build()?);
+/// let gids = pair.context.gids(1)?;
+/// let gid = gids.iter().find(|entry| entry.gid.ipv4().is_some()).ok_or("no address")?;
+/// asker.activate(1, gid, qkey)?;
+/// // What the asker must know of the other end.
+/// let there = answerer.activate(1, gid, qkey)?;
+///
+/// let room = MemoryRegion::new(&pair.domain, GRH_BYTES + 64, Access::LocalWrite)?;
+/// answerer.post_receive(1, &[room.slice(0..GRH_BYTES + 64)?])?;
+/// let to = AddressHandle::new(&pair.domain, &asker.path_to(&there)?)?;
+/// asker.post_inline(2, Datagram::new(&to, there.queue_pair, qkey), b"anybody?")?;
+/// for _ in 0..2 {
+///     pair.completions.wait()?.result?;
+/// }
+/// let mut came = [0; 8];
+/// room.read(GRH_BYTES, &mut came)?; // behind the header
+/// assert_eq!(&came, b"anybody?");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct AddressHandle(pub(crate) Arc<AddressObject>);
 

@@ -44,7 +44,7 @@ pub use objects::ah::Ah;
 pub use objects::cq::{CompChannel, Cq, CqOptions};
 pub use objects::device::{
     AsyncSubject, Context, Device, DeviceAttr, GidEntry, Hardware, LinkRate, PciAddress, PortAttr,
-    Protocol,
+    Protocol, choose_protocols,
 };
 pub use objects::mr::{DeviceMemory, Mr, Pd, SharedRange, Window};
 pub use objects::qp::{Qp, QpInit};

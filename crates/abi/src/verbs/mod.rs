@@ -62,7 +62,7 @@ pub use device::{
 pub use dmah::{ibv_alloc_dmah, ibv_dealloc_dmah};
 pub use engine::before_first_use;
 pub use events::{ibv_ack_async_event, ibv_get_async_event};
-pub use ferroce_nic::SharedRange;
+pub use ferroce_nic::{SharedRange, choose_protocols};
 pub use fork::{ibv_dofork_range, ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized};
 pub use gid::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_query_gid, ibv_query_gid_type};
 pub use import::{

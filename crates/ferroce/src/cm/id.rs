@@ -20,6 +20,46 @@ use crate::transport::Ud;
 use crate::{Error, Result};
 
 /// An identifier of the connection manager: what a socket is to TCP.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use ferroce::cm::{ConnectionParameters, EventChannel, EventKind, Id};
+/// use ferroce::cq::CompletionQueue;
+/// use ferroce::mem::ProtectionDomain;
+/// use ferroce::qp::{QueuePair, QueuePairCapacities};
+/// let limit = Duration::from_secs(2);
+/// let server = EventChannel::new()?;
+/// let listener = Id::new(&server)?;
+/// listener.bind("127.0.0.1:0".parse()?)?;
+/// listener.listen(8)?;
+/// let client = EventChannel::new()?;
+/// let id = Id::new(&client)?;
+/// id.resolve_address(([127, 0, 0, 1], listener.port()).into(), limit)?;
+/// client.expect(EventKind::AddressResolved)?;
+/// id.resolve_route(limit)?;
+/// client.expect(EventKind::RouteResolved)?;
+///
+/// let queue_pair = |id: &Id| -> ferroce::Result<_> {
+///     let context = id.context().ok_or(ferroce::Error::Misuse("not bound to a device"))?;
+///     let domain = ProtectionDomain::new(&context)?;
+///     let queue = CompletionQueue::new(&context, 16)?;
+///     QueuePair::new(id, &domain, &queue, &queue, QueuePairCapacities::new(8, 8))
+/// };
+/// let _ours = queue_pair(&id)?;
+/// id.connect(&ConnectionParameters::default().private_data(*b"hello"))?;
+/// let request = server.expect(EventKind::ConnectRequest)?;
+/// assert!(request.parameters.private_data.starts_with(b"hello"));
+/// let (_, accepted) = request.request.ok_or("a request has its identifier")?;
+/// let _theirs = queue_pair(&accepted)?;
+/// accepted.accept(&ConnectionParameters::default())?;
+/// client.expect(EventKind::Established)?;
+/// server.expect(EventKind::Established)?;
+/// id.disconnect()?;
+/// server.expect(EventKind::Disconnected)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Id(pub(crate) Arc<Identifier>);
 
 impl Id {

@@ -22,6 +22,31 @@ use crate::ud::Origin;
 use crate::{Error, Result};
 
 /// A completion queue. Clones are the same one.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::cq::Done;
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let room = MemoryRegion::new(&pair.domain, 64, Access::LocalWrite)?;
+/// pair.far.post_receive(1, &[room.slice(0..64)?])?;
+/// pair.near.post_inline(2, Operation::Send, b"hello")?;
+/// let mut left = 2;
+/// while left > 0 {
+///     // `wait` sleeps; this does not.
+///     let Some(completion) = pair.completions.poll()? else { continue };
+///     left -= 1;
+///     match completion.result {
+///         Ok(Done { bytes, .. }) if completion.tag == 1 => assert_eq!(bytes, 5),
+///         Ok(_) => assert_eq!(completion.tag, 2),
+///         Err(error) => return Err(error.into()),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct CompletionQueue(pub(crate) Arc<Queue>);
 

@@ -3,6 +3,27 @@
 use std::{fmt, io};
 
 /// Why work failed. The queue pair is in the error state from then on.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::cq::WorkStatus;
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// // The peer opened this for reading only.
+/// let theirs = MemoryRegion::new(&pair.domain, 64, Access::RemoteRead)?;
+/// pair.near.post_inline(1, Operation::Write(theirs.remote().at(0)), b"hello")?;
+/// let error = pair.completions.wait()?.result.unwrap_err();
+/// assert_eq!(error.status, WorkStatus::REMOTE_ACCESS);
+/// // All that is posted afterwards is flushed, and tells the same cause.
+/// pair.near.post_inline(2, Operation::Send, b"too late")?;
+/// let flushed = pair.completions.wait()?.result.unwrap_err();
+/// assert_eq!(flushed.status, WorkStatus::FLUSHED);
+/// eprintln!("{flushed}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{status}{}{}{}", status.meaning(), Detail(*detail), Cause(*cause))]
 #[non_exhaustive]

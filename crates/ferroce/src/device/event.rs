@@ -18,6 +18,21 @@ use crate::{Error, Result};
 ///
 /// Three ways to wait: [`wait`](Self::wait) in a thread, [`try_next`](Self::try_next) when the
 /// descriptor ([`AsFd`]) is readable, and [`next`](Self::next) as a future.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::os::fd::AsFd;
+/// use ferroce::device::{DeviceEvents, devices};
+/// let context = devices()?[0].open()?;
+/// let events = DeviceEvents::new(&context)?;
+/// // In an event loop: when this descriptor is readable, take what there is.
+/// let _watched = events.as_fd();
+/// while let Some(event) = events.try_next()? {
+///     eprintln!("{:?} of {:?}", event.kind(), event.subject());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct DeviceEvents(AsyncEvents);
 
 impl DeviceEvents {

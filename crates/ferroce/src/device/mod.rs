@@ -51,6 +51,24 @@ impl fmt::Debug for Device {
 
 /// An open device. Clones are the same one; it is closed when the last of them and of what was made
 /// from them is gone.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::device::devices;
+/// for device in devices()? {
+///     let context = device.open()?;
+///     let limits = context.limits()?;
+///     for port in 1..=limits.ports {
+///         let attributes = context.port(port)?;
+///         println!("{} port {port}: {}", device.name(), attributes.state);
+///         for entry in context.gids(port)? {
+///             println!("  {} {}", entry.gid, entry.kind);
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Context(pub(crate) Arc<OpenDevice>);
 

@@ -23,6 +23,35 @@ use crate::qp::QueuePair;
 /// Work is posted to its [`queue_pair`](Self::queue_pair). Its completions are brought by the
 /// [`Endpoint`]: to futures, which can be awaited or [waited for](Self::wait), and to
 /// [`CompletionQueue::poll`].
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, RemoteRegion};
+/// use ferroce::prelude::*;
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let server = std::thread::spawn(move || -> ferroce::Result<MemoryRegion> {
+///     let prepared = listener.accept().wait()?.prepare()?;
+///     // A region that the client may write to: it learns of it as it is accepted.
+///     let board = prepared.connection().region(64, Access::Remote)?;
+///     let told = board.remote().to_bytes();
+///     let connection = prepared.private_data(&told).establish().wait()?;
+///     connection.disconnected().wait()?;
+///     Ok(board)
+/// });
+/// let connection = endpoint.connect(address).wait()?;
+/// let told = &connection.peer_parameters().private_data;
+/// let board = RemoteRegion::from_bytes(told).ok_or("no region was told")?;
+/// let queue_pair = connection.queue_pair();
+/// connection.complete(queue_pair.submit_inline(Operation::Write(board.at(0)), b"was here")?)?;
+/// connection.disconnect().wait()?;
+/// let mut written = [0; 8];
+/// server.join().map_err(|_| "the server panicked")??.read(0, &mut written)?;
+/// assert_eq!(&written, b"was here");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Connection {
     // In this order they go.
     queue_pair: QueuePair,

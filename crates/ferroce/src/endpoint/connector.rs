@@ -16,6 +16,30 @@ use crate::Result;
 use crate::cm::{ConnectionParameters, EventKind};
 
 /// What makes connections to listeners. It can be used again and again.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use ferroce::prelude::*;
+/// use ferroce::qp::QueuePairCapacities;
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let server = std::thread::spawn(move || -> ferroce::Result<()> {
+///     let incoming = listener.accept().wait()?;
+///     assert!(incoming.peer_parameters().private_data.starts_with(b"protocol 2"));
+///     incoming.accept().wait()?.disconnected().wait()
+/// });
+/// let connector = endpoint
+///     .connector()
+///     .capacities(QueuePairCapacities::new(256, 256))
+///     .private_data(b"protocol 2")
+///     .timeout(Duration::from_secs(3));
+/// connector.connect(address).wait()?.disconnect().wait()?;
+/// server.join().map_err(|_| "the server panicked")??;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Connector {
     shared: Arc<Runtime>,

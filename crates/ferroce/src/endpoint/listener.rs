@@ -16,6 +16,26 @@ use crate::cm::ConnectionParameters;
 
 /// What hears connect requests at an address. When it is dropped, those that were not taken are
 /// rejected.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::prelude::*;
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let server = std::thread::spawn(move || -> ferroce::Result<()> {
+///     // The first one is told why it is turned away.
+///     listener.accept().wait()?.reject(b"come back later")?;
+///     let connection = listener.accept().wait()?.accept().wait()?;
+///     connection.disconnected().wait()
+/// });
+/// let refused = endpoint.connect(address).wait().unwrap_err();
+/// assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+/// endpoint.connect(address).wait()?.disconnect().wait()?;
+/// server.join().map_err(|_| "the server panicked")??;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Listener {
     line: Arc<Line>,
 }

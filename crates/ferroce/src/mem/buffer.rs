@@ -12,6 +12,23 @@ use crate::{Error, Result};
 ///
 /// Its length says how much of it is sent or read. A receive takes as much as its
 /// [capacity](Self::capacity) holds, whatever its length was, and makes the length what came.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::Buffer;
+/// let pair = pair()?;
+/// let mut buffer = Buffer::new(&pair.domain, 64)?;
+/// buffer.fill_from(b"hello")?;
+/// assert_eq!((buffer.len(), buffer.capacity()), (5, 64));
+/// buffer[0] = b'j';
+/// buffer.set_len(4)?;
+/// assert_eq!(&*buffer, b"jell");
+/// // A receive takes as much as the capacity.
+/// let _received = pair.far.receive_buffer(buffer)?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Buffer {
     memory: Exclusive,
     length: usize,

@@ -27,6 +27,7 @@
 
 mod access;
 mod buffer;
+mod domain;
 mod pool;
 pub(crate) mod region;
 mod remote;
@@ -36,8 +37,9 @@ mod window;
 pub use crate::qp::atomic::RemoteAtomic;
 pub use access::{Access, RemoteAccess};
 pub use buffer::Buffer;
+pub use domain::{Advice, ProtectionDomain};
 pub use pool::{BufferPool, PoolBytes};
-pub use region::{MemoryRegion, ProtectionDomain, RawPiece, Slice};
+pub use region::{MemoryRegion, RawPiece, Slice};
 pub use remote::{RemoteAddress, RemoteRegion};
 pub use shared_memory::SharedMemory;
 pub use window::{MemoryWindow, WindowType};

@@ -1,40 +1,43 @@
-//! Protection domains and memory regions.
+//! Memory regions.
 
 use std::fmt;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use crate::device::Context;
-use crate::mem::{Access, RemoteRegion, SharedMemory};
+use ferroce_abi::types::ibv_sge;
+
+use crate::mem::{Access, ProtectionDomain, RemoteRegion, SharedMemory};
 use crate::sys::{Bytes, Domain, Memory, Pieces, Region};
 use crate::{Error, Result};
-
-/// A protection domain: its queue pairs use its memory regions and no others.
-#[derive(Clone)]
-pub struct ProtectionDomain(pub(crate) Arc<Domain>);
-
-impl ProtectionDomain {
-    /// Makes one (`ibv_alloc_pd(3)`).
-    ///
-    /// # Errors
-    /// ENOMEM at the device's limit.
-    pub fn new(context: &Context) -> Result<Self> {
-        Domain::new(&context.0).map(Self)
-    }
-}
-
-impl fmt::Debug for ProtectionDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ProtectionDomain")
-    }
-}
 
 /// Registered memory that the library allocated. Clones are the same region.
 ///
 /// Peers may write to it at any time. What is copied out while they do is some mixture of old and
 /// new bytes.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::device::devices;
+/// use ferroce::mem::{Access, MemoryRegion, ProtectionDomain};
+/// let context = devices()?[0].open()?;
+/// let domain = ProtectionDomain::new(&context)?;
+/// let region = MemoryRegion::new(&domain, 4096, Access::Remote)?;
+/// region.write(16, b"for whom it may concern")?;
+/// let mut word = [0; 4];
+/// region.read(20, &mut word)?;
+/// assert_eq!(&word, b"whom");
+/// // Words change as one, also where peers change them by atomics.
+/// assert_eq!(region.fetch_add(0, 5)?, 0);
+/// assert_eq!(region.load(0)?, 5);
+/// // What a peer needs to know of it: 20 bytes.
+/// let told = region.remote().to_bytes();
+/// # assert_eq!(told.len(), 20);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct MemoryRegion {
     region: Arc<Region>,
@@ -49,6 +52,43 @@ impl MemoryRegion {
     pub fn new(domain: &ProtectionDomain, length: usize, access: Access) -> Result<Self> {
         Ok(Self {
             region: Region::new(&domain.0, length, access.flags())?,
+            length,
+        })
+    }
+
+    /// The same, on demand: the device fetches pages when work first uses them, and does not hold
+    /// them (`IBV_ACCESS_ON_DEMAND` of `ibv_reg_mr(3)`).
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); EOPNOTSUPP or EINVAL where the device cannot.
+    pub fn on_demand(domain: &ProtectionDomain, length: usize, access: Access) -> Result<Self> {
+        Ok(Self {
+            region: Region::on_demand(&domain.0, length, access.flags())?,
+            length,
+        })
+    }
+
+    /// Registers a part of a dma-buf, such as memory of a graphics processor
+    /// (`ibv_reg_dmabuf_mr(3)`). The software device takes those that can be mapped, and memory
+    /// files. The region is for work only: to read or write its bytes here is
+    /// [`Error::Misuse`].
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] for an empty range, EOPNOTSUPP where the device cannot, EINVAL if the
+    /// range does not fit the buffer.
+    pub fn of_dma_buf(
+        domain: &ProtectionDomain,
+        buffer: BorrowedFd<'_>,
+        range: Range<u64>,
+        access: Access,
+    ) -> Result<Self> {
+        let length = range.end.checked_sub(range.start);
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        let length = length
+            .filter(|length| *length > 0)
+            .ok_or(Error::Misuse("a memory region has at least one byte"))?;
+        Ok(Self {
+            region: Region::of_dma_buf(&domain.0, buffer, range.start, length, access.flags())?,
             length,
         })
     }
@@ -272,6 +312,14 @@ pub struct Slice<'r> {
 }
 
 impl Slice<'_> {
+    pub(super) fn is_of(&self, domain: &Arc<Domain>) -> bool {
+        self.region.region.is_of(domain)
+    }
+
+    pub(super) fn element(&self) -> ibv_sge {
+        self.region.region.element(self.start, self.length)
+    }
+
     /// The same bytes, under another key.
     pub(crate) fn remote(&self, rkey: u32) -> RemoteRegion {
         RemoteRegion {

@@ -4,6 +4,27 @@ use std::fmt;
 use std::ops::Range;
 
 /// A peer's memory region.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::qp::Operation;
+/// use ferroce::mem::{Access, MemoryRegion, RemoteRegion};
+/// let pair = pair()?;
+/// // The peer's memory, as it was told, say, in private data.
+/// let theirs = MemoryRegion::new(&pair.domain, 64, Access::Remote)?;
+/// let told = theirs.remote().to_bytes();
+///
+/// let remote = RemoteRegion::from_bytes(&told).ok_or("not a region")?;
+/// let ours = MemoryRegion::of_bytes(&pair.domain, *b"hello", Access::LocalWrite)?;
+/// pair.near.post_send(1, Operation::Write(remote.at(8)), &[ours.slice(0..5)?])?;
+/// pair.completions.wait()?.result?;
+/// let mut came = [0; 5];
+/// theirs.read(8, &mut came)?;
+/// assert_eq!(&came, b"hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RemoteRegion {

@@ -11,6 +11,26 @@ use crate::sys::{Window, WindowNumber};
 /// instead of registrations (`ibv_alloc_mw(3)`).
 /// [`QueuePair::post_bind`](crate::qp::QueuePair::post_bind) binds it. Clones are the same one; it
 /// is closed when the last is dropped.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion, MemoryWindow, RemoteAccess, WindowType};
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let region = MemoryRegion::new(&pair.domain, 64, Access::Windows)?;
+/// let window = MemoryWindow::new(&pair.domain, WindowType::Two)?;
+/// // The far end shows sixteen of its bytes, for WRITEs.
+/// let shown = pair.far.post_bind(1, &window, (&region, 16..32), RemoteAccess::WRITE)?;
+/// pair.completions.wait()?.result?;
+/// pair.near.post_inline(2, Operation::Write(shown.at(0)), b"hi")?;
+/// pair.completions.wait()?.result?;
+/// let mut came = [0; 2];
+/// region.read(16, &mut came)?;
+/// assert_eq!(&came, b"hi");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct MemoryWindow(pub(crate) Arc<Window>);
 

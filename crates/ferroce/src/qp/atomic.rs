@@ -16,6 +16,25 @@ use crate::{Error, Result};
 
 /// Eight bytes of a peer's memory region that atomic operations can reach: they are aligned, and
 /// lie within the region.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// let pair = pair()?;
+/// let counter = MemoryRegion::new(&pair.domain, 8, Access::Remote)?;
+/// let old = MemoryRegion::new(&pair.domain, 8, Access::LocalWrite)?;
+/// let place = counter.remote().atomic(0).ok_or("not at a multiple of 8")?;
+/// for tag in 0..3 {
+///     pair.near.post_send(tag, place.fetch_add(7), &[old.slice(0..8)?])?;
+///     pair.completions.wait()?.result?;
+/// }
+/// // What was there before the last one.
+/// assert_eq!(old.load(0)?, 14);
+/// assert_eq!(counter.load(0)?, 21);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAtomic(RemoteAddress);
 

@@ -14,6 +14,30 @@ use crate::transport::{Receives, Sends};
 
 /// Work requests that are collected, then handed to the device in one call, with one doorbell (the
 /// chain of `ibv_post_send(3)`): see [`QueuePair::batch`].
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let room = MemoryRegion::new(&pair.domain, 64, Access::LocalWrite)?;
+/// pair.far.post_receive(1, &[room.slice(0..32)?])?;
+/// pair.far.post_receive(2, &[room.slice(32..64)?])?;
+/// pair.near
+///     .batch()
+///     .inline(3, Operation::Send, b"first")
+///     .inline(4, Operation::Send, b"second")
+///     .post()?;
+/// for _ in 0..4 {
+///     pair.completions.wait()?.result?;
+/// }
+/// let mut came = [0; 6];
+/// room.read(32, &mut came)?;
+/// assert_eq!(&came, b"second");
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is done until it is posted"]
 pub struct Batch<'b, T: Sends> {
     queue_pair: &'b QueuePair<T>,

@@ -66,6 +66,32 @@ pub use traits::Blocking;
 /// tells an end from a cut. Programs in C have rsockets (`rsocket(7)` of librdmacm, which
 /// `ferroce run` serves), whose protocol is another one: to talk to a program that uses them, use
 /// them.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::io::{Read, Write};
+/// use ferroce::prelude::*;
+/// use ferroce::stream::{Stream, StreamRoom};
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let server = std::thread::spawn(move || -> std::io::Result<()> {
+///     let incoming = listener.accept().wait()?;
+///     let mut stream = Stream::accept(incoming, StreamRoom::default()).wait()?;
+///     let mut text = String::new();
+///     stream.blocking().read_to_string(&mut text)?;
+///     stream.blocking().write_all(text.to_uppercase().as_bytes())
+/// });
+/// let mut stream = Stream::connect(&endpoint.connector(), address, StreamRoom::default()).wait()?;
+/// stream.blocking().write_all(b"hello")?;
+/// endpoint.block_on(stream.close())??; // this direction only
+/// let mut answer = String::new();
+/// stream.blocking().read_to_string(&mut answer)?;
+/// assert_eq!(answer, "HELLO");
+/// server.join().map_err(|_| "the server panicked")??;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Stream {
     /// There until it is dropped.
     end: Option<End>,

@@ -275,13 +275,13 @@ impl Region {
 
     /// Whether a queue pair of this domain may use it.
     #[inline(always)]
-    pub(super) fn is_of(&self, domain: &Arc<Domain>) -> bool {
+    pub(crate) fn is_of(&self, domain: &Arc<Domain>) -> bool {
         Arc::ptr_eq(&self.domain, domain)
     }
 
     /// A piece of it as work requests name it.
     #[inline(always)]
-    pub(super) fn element(&self, start: usize, length: u32) -> ibv_sge {
+    pub(crate) fn element(&self, start: usize, length: u32) -> ibv_sge {
         ibv_sge {
             addr: self.address + start as u64,
             length,

@@ -10,6 +10,7 @@
 #![allow(unsafe_code, reason = "the boundary to C")]
 
 mod address;
+mod advice;
 mod async_event;
 mod borrowed;
 mod bytes;
@@ -39,6 +40,8 @@ mod raw;
 mod shared_queue;
 mod shelf;
 mod sleep;
+#[cfg(feature = "software")]
+mod software;
 mod system;
 mod table;
 mod unfinished;
@@ -71,6 +74,8 @@ pub(crate) use queue::Queue;
 pub(crate) use queue_pair::{Plan, QueuePairHandle};
 pub(crate) use shared_queue::{SharedQueue, XrcDomainObject};
 pub(crate) use shelf::Shelf;
+#[cfg(feature = "software")]
+pub(crate) use software::choose_protocols;
 pub(crate) use system::system;
 #[cfg(feature = "software")]
 pub(crate) use table::SOFTWARE;

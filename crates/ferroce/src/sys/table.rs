@@ -59,6 +59,7 @@ table! {
     ibv_alloc_pd(*mut ibv_context) -> *mut ibv_pd = verbs::ibv_alloc_pd;
     ibv_dealloc_pd(*mut ibv_pd) -> c_int = verbs::ibv_dealloc_pd;
     ibv_reg_mr(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr = verbs::ibv_reg_mr;
+    ibv_reg_dmabuf_mr(*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr = verbs::ibv_reg_dmabuf_mr;
     ibv_dereg_mr(*mut ibv_mr) -> c_int = verbs::ibv_dereg_mr;
     ibv_create_comp_channel(*mut ibv_context) -> *mut ibv_comp_channel = verbs::ibv_create_comp_channel;
     ibv_destroy_comp_channel(*mut ibv_comp_channel) -> c_int = verbs::ibv_destroy_comp_channel;

@@ -66,6 +66,43 @@ impl Default for QueuePairCapacities {
 /// of the connection manager, which then takes it through its states, or on its own: then
 /// [`init`](Self::init) and [`connect`](Self::connect), or for UD
 /// [`activate`](QueuePair::activate), do.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::cq::CompletionQueue;
+/// use ferroce::device::{PortState, devices};
+/// use ferroce::mem::{Access, MemoryRegion, ProtectionDomain, RemoteAccess};
+/// use ferroce::qp::{LinkParameters, Operation, QueuePair, QueuePairBuilder};
+/// use ferroce::transport::Rc;
+///
+/// let is_up = |device: &ferroce::device::Device| -> Option<_> {
+///     let context = device.open().ok()?;
+///     let gid = context.gids(1).ok()?.into_iter().find(|entry| entry.gid.ipv4().is_some())?;
+///     (context.port(1).ok()?.state == PortState::Active).then_some((context, gid))
+/// };
+/// let (context, gid) = devices()?.iter().find_map(is_up).ok_or("no port is up")?;
+/// let domain = ProtectionDomain::new(&context)?;
+/// let completions = CompletionQueue::new(&context, 16)?;
+/// let build = || QueuePairBuilder::new(&domain, &completions).build();
+/// let (near, far): (QueuePair<Rc>, QueuePair<Rc>) = (build()?, build()?);
+/// // Each end tells the other one where it is: here they are in one process.
+/// let near_end = near.init(1, &gid, RemoteAccess::NONE)?;
+/// let far_end = far.init(1, &gid, RemoteAccess::NONE)?;
+/// near.connect(&far_end, &LinkParameters::default())?;
+/// far.connect(&near_end, &LinkParameters::default())?;
+///
+/// let room = MemoryRegion::new(&domain, 64, Access::LocalWrite)?;
+/// far.post_receive(1, &[room.slice(0..64)?])?;
+/// near.post_inline(2, Operation::Send, b"hello")?;
+/// for _ in 0..2 {
+///     completions.wait()?.result?;
+/// }
+/// let mut came = [0; 5];
+/// room.read(0, &mut came)?;
+/// assert_eq!(&came, b"hello");
+/// # Ok(())
+/// # }
+/// ```
 pub struct QueuePair<T: Transport = Rc> {
     pub(crate) handle: Arc<QueuePairHandle>,
     capacities: QueuePairCapacities,

@@ -24,9 +24,9 @@ pub(crate) use self::guid::network_namespace;
 use self::limits::Usage;
 pub(crate) use self::limits::{Limit, Permit};
 pub(crate) use self::list::DeviceList;
-pub use self::protocol::Protocol;
 #[cfg(test)]
 pub(crate) use self::protocol::Protocols;
+pub use self::protocol::{Protocol, choose_protocols};
 pub(crate) use self::shape::Shapes;
 pub use self::shape::{Hardware, LinkRate, PciAddress};
 use self::state::DeviceState;

@@ -1,4 +1,6 @@
-//! What devices speak to other hosts: `FERROCE_WIRE`.
+//! What devices speak to other hosts: the program's choice, or `FERROCE_WIRE`.
+
+use std::sync::OnceLock;
 
 use crate::Error;
 
@@ -19,6 +21,28 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Protocols(&'static [Protocol]);
 
+static CHOSEN: OnceLock<Result<Protocols, Error>> = OnceLock::new();
+
+/// Gives each network interface a device for each of these, whatever `FERROCE_WIRE` says.
+///
+/// # Errors
+/// EINVAL for none; EBUSY if the device of this process has begun with others.
+pub fn choose_protocols(roce_v2: bool, iwarp: bool) -> Result<(), Error> {
+    let wanted = match (roce_v2, iwarp) {
+        (true, false) => Protocols::default(),
+        (false, true) => Protocols::IWARP,
+        (true, true) => Protocols::BOTH,
+        (false, false) => return Err(Error::invalid("no protocol is chosen")),
+    };
+    if CHOSEN.get_or_init(|| Ok(wanted)).as_ref() == Ok(&wanted) {
+        return Ok(());
+    }
+    Err(Error::new(
+        libc::EBUSY,
+        "the software device of this process has begun with another protocol",
+    ))
+}
+
 impl Default for Protocols {
     fn default() -> Self {
         Self(&[Protocol::RoceV2])
@@ -31,11 +55,15 @@ impl Protocols {
     /// A device of each kind on every interface.
     pub(crate) const BOTH: Self = Self(&[Protocol::RoceV2, Protocol::Iwarp]);
 
-    /// What the environment asks for.
+    /// What the program has chosen, or else what the environment asks for: the same in every call.
     ///
     /// # Errors
     /// EINVAL for a value that the variable does not have.
-    pub(super) fn from_env() -> Result<Self, Error> {
+    pub(super) fn of_process() -> Result<Self, Error> {
+        CHOSEN.get_or_init(Self::from_env).clone()
+    }
+
+    fn from_env() -> Result<Self, Error> {
         match ferroce_os::environment::variable(VARIABLE) {
             Some(value) => Self::parse(&value.to_string_lossy()),
             None => Ok(Self::default()),

@@ -125,7 +125,7 @@ impl Shapes {
         static SHAPES: OnceLock<Result<Shapes, Error>> = OnceLock::new();
         let shapes = SHAPES.get_or_init(|| {
             let protocols =
-                Protocols::from_env().inspect_err(|e| eprintln!("ferroce: {}", e.reason))?;
+                Protocols::of_process().inspect_err(|e| eprintln!("ferroce: {}", e.reason))?;
             let Some(file) = ferroce_os::environment::variable(VARIABLE) else {
                 return Ok(Self::of_protocols(protocols));
             };
