@@ -57,8 +57,8 @@ usage: cargo xtask COMMAND
                    for the systems in whose name SYSTEM is, such as aarch64
   release-check [SUITE [CHECK]] [--write-table]
                    the release, installed and used in clean systems (Debian's SUITE, by default bookworm; aarch64
-                   is emulated), then `clients` and `soak`; CHECK is a part of the names of checks. Not a part
-                   of `test`
+                   is emulated), then `clients` and `soak`; CHECK is a name, or a part of names, or several
+                   with commas. Prints a table at its end. Not a part of `test`
   guest [FILTER] [--write-table]
                    the kernel's own RDMA driver, in a virtual machine, as the peer
   guest pyverbs [--write-table]

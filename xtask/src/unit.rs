@@ -98,7 +98,7 @@ const VALGRIND: [&str; 4] = [
 ];
 
 /// Runs a test command and adds up its results.
-fn count(command: Command, name: &str, tally: &mut Tally) -> Result<(), String> {
+pub(crate) fn count(command: Command, name: &str, tally: &mut Tally) -> Result<(), String> {
     count_all([command], name, tally)
 }
 

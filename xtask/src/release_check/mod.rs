@@ -37,8 +37,11 @@ struct Check {
 /// How it is done.
 enum Kind {
     Artefact(&'static Artefact),
-    /// With all artefacts.
-    All(fn(&Workspace, &[PathBuf]) -> Result<(), String>),
+    /// With the artefacts of the systems in whose names this is.
+    Of(
+        &'static str,
+        fn(&Workspace, &[PathBuf]) -> Result<(), String>,
+    ),
     /// Without any.
     Alone(fn(&Workspace) -> Result<(), String>),
     /// What has nothing to do with the artefacts, and tells its results by itself.
@@ -56,14 +59,24 @@ fn checks() -> Vec<Check> {
     let lint = "no error in the packages of Debian";
     let schemas = "YAML files and bill of materials, by the schemas of their readers";
     let crates = "a program on the crates as they are packed";
-    let emulated = "unit tests for aarch64, emulated";
+    let emulated = "unit tests of four crates for aarch64, emulated";
+    let runs = "the transport's tests of random runs for aarch64, emulated: an hour";
     let clients = "all rows of [clients.md](clients.md)";
     let soak = "attacks at full rate beside a verified transfer, for ten minutes";
     let others = [
-        other("lintian", lint, Kind::All(lintian)),
-        other("schemas", schemas, Kind::All(schemas::check)),
+        other("lintian", lint, Kind::Of("linux-gnu", lintian)),
+        other(
+            "schemas",
+            schemas,
+            Kind::Of("x86_64-linux-gnu", schemas::check),
+        ),
         other("crates", crates, Kind::Alone(consumer::check)),
         other("emulated", emulated, Kind::Apart(emulated::check)),
+        other(
+            "emulated-runs",
+            runs,
+            Kind::Apart(emulated::check_random_runs),
+        ),
         other(
             "clients",
             clients,
@@ -78,8 +91,17 @@ fn checks() -> Vec<Check> {
     artefacts.chain(others).collect()
 }
 
-/// Makes the artefacts and checks them in a release of Debian: the checks in whose name `filter`
-/// is. Prints a table of all that ran; with [`Mode::Write`] writes it.
+/// Whether a check is meant by a filter: names or parts of names, with commas. Where a check has
+/// the very name, no others are meant.
+fn is_wanted(check: &Check, all: &[Check], filter: &str) -> bool {
+    filter.split(',').any(|part| {
+        let is_name = all.iter().any(|other| other.name == part);
+        check.name == part || !is_name && check.name.contains(part)
+    })
+}
+
+/// Makes the artefacts and does those checks in a release of Debian that `filter` means. Prints a
+/// table of all that ran; with [`Mode::Write`] writes it.
 pub(crate) fn run(
     workspace: &Workspace,
     suite: &str,
@@ -89,7 +111,7 @@ pub(crate) fn run(
 ) -> Result<(), String> {
     packages::require(&[packages::DIST, packages::RELEASE_CHECK])?;
     let all = checks();
-    let wanted = |check: &&Check| check.name.contains(filter);
+    let wanted = |check: &&Check| is_wanted(check, &all, filter);
     let made = match system(all.iter().filter(wanted)) {
         Some(system) => dist::run(workspace, system).and_then(|()| files(&dist::folder(workspace))),
         None => Ok(Vec::new()),
@@ -109,7 +131,7 @@ pub(crate) fn run(
 fn system<'a>(checks: impl Iterator<Item = &'a Check>) -> Option<&'static str> {
     let needed = checks.filter_map(|check| match check.kind {
         Kind::Artefact(artefact) => Some(artefact.root.system()),
-        Kind::All(_) => Some(""),
+        Kind::Of(systems, _) => Some(systems),
         Kind::Alone(_) | Kind::Apart(_) => None,
     });
     needed.reduce(|one, other| if one == other { one } else { "" })
@@ -133,7 +155,7 @@ impl Bench<'_> {
             Kind::Artefact(artefact) => made()
                 .and_then(|made| install(self.workspace, self.suite, artefact, made))
                 .map(|seconds| format!(", pair of `rping` {seconds} s after the install command")),
-            Kind::All(check) => made()
+            Kind::Of(_, check) => made()
                 .and_then(|made| check(self.workspace, made))
                 .map(|()| String::new()),
             Kind::Alone(check) => check(self.workspace).map(|()| String::new()),
@@ -227,16 +249,19 @@ fn find<'a>(files: &'a [PathBuf], ending: &str) -> Result<&'a PathBuf, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{checks, system};
+    use super::{checks, is_wanted, system};
 
     #[test]
     fn only_what_the_checks_need_is_made() {
         let all = checks();
-        let of = |filter: &str| system(all.iter().filter(|check| check.name.contains(filter)));
+        let of = |filter: &str| system(all.iter().filter(|check| is_wanted(check, &all, filter)));
         assert_eq!(of("aarch64"), Some("aarch64"));
         assert_eq!(of("recipes"), Some("x86_64-linux-gnu"));
-        assert_eq!(of("tarball"), Some(""));
-        assert_eq!(of("lintian"), Some(""));
+        assert_eq!(of("tarball"), Some("x86_64-linux-gnu"));
+        assert_eq!(of("tarball,aarch64.deb"), Some(""));
+        assert_eq!(of(""), Some(""));
+        assert_eq!(of("lintian"), Some("linux-gnu"));
+        assert_eq!(of("tarball,schemas"), Some("x86_64-linux-gnu"));
         assert_eq!(of("crates"), None);
         assert_eq!(of("soak"), None);
     }

@@ -11,7 +11,7 @@ const INTRODUCTION: &str = "\
 # Release checks
 
 What `cargo xtask release-check` does before a release ([RELEASING.md](../RELEASING.md)), and what each check gave when it ran last, at which commit:
-`cargo xtask release-check bookworm CHECK --write-table` runs those in whose name CHECK is, and writes this page.
+`cargo xtask release-check bookworm CHECK --write-table` runs the one of that name, or those in whose name CHECK is, and writes this page.
 Artefacts are installed in clean systems without a network. There `rping`, `ibv_rc_pingpong`, `ib_write_bw` and `ib_send_lat` run in pairs,
 and `ferroce demo`, as an ordinary user.
 ";
@@ -34,17 +34,20 @@ pub(super) fn settle(
             let root = workspace.root.to_string_lossy();
             let words = ["-C", &*root, "rev-parse", "--short=7", "HEAD"];
             let commit = sh::output("git", &words)?;
-            document(checks, outcomes, commit.trim()).settle(workspace, mode, tally)
+            let quick = std::env::var("CARGO_PROFILE_RELEASE_LTO").is_ok_and(|lto| lto == "off");
+            let built = if quick { ", no LTO" } else { "" };
+            let source = format!("{}{built}", commit.trim());
+            document(checks, outcomes, &source).settle(workspace, mode, tally)
         }
         Mode::Check => Ok(()),
     }
 }
 
-fn document(checks: &[Check], outcomes: Vec<Option<String>>, commit: &str) -> Document {
+fn document(checks: &[Check], outcomes: Vec<Option<String>>, source: &str) -> Document {
     let line = |(check, outcome): (&Check, Option<String>)| Line {
         section: "Checks".to_owned(),
         key: vec![format!("`{}`", check.name), check.what.to_owned()],
-        results: vec![outcome.is_some().then(|| commit.to_owned()), outcome],
+        results: vec![outcome.is_some().then(|| source.to_owned()), outcome],
     };
     Document {
         file: FILE,

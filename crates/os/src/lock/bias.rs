@@ -172,7 +172,7 @@ impl Bias {
     }
 
     /// Whether the lock leans to a thread.
-    #[cfg(test)]
+    #[cfg(all(test, target_arch = "x86_64"))]
     pub(super) fn is_there(&self) -> bool {
         self.own.owner() != NOBODY
     }

@@ -1,6 +1,9 @@
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
+#[cfg(target_arch = "x86_64")]
+use std::sync::atomic::AtomicU64;
 use std::thread;
+#[cfg(target_arch = "x86_64")]
 use std::time::{Duration, Instant};
 
 use super::*;
