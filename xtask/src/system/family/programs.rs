@@ -129,11 +129,13 @@ fn without_server(all: &mut Catalogue) {
         ("ipv4", Stage::ipv4 as fn(&Stage) -> &'static str),
         ("ipv6", Stage::ipv6),
     ] {
-        let name = format!("c.rsockets.{name}");
-        all.at(&name, Place::OneSpace, User::Ordinary, 60, move |stage| {
-            let words = [&*stage.built("rsockets"), ip(stage)];
-            stage.run(Side::A, &words).map(drop)
-        });
+        for program in ["rsockets", "rsocket-datagrams"] {
+            let name = format!("c.{program}.{name}");
+            all.at(&name, Place::OneSpace, User::Ordinary, 60, move |stage| {
+                let words = [&*stage.built(program), ip(stage)];
+                stage.run(Side::A, &words).map(drop)
+            });
+        }
     }
     all.everywhere("c.unsupported", 20, |stage| {
         stage.run(Side::A, &[&stage.built("unsupported")]).map(drop)

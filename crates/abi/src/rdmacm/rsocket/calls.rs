@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use ferroce_proto::rsocket::Shutdown;
 use libc::{fd_set, nfds_t, off_t, pollfd, sockaddr, socklen_t, timeval};
 
+use super::datagram::DatagramSocket;
 use super::errno::{Errno, Result};
+use super::handle::Rsocket;
 use super::poll;
 use super::socket::Socket;
 use super::table::{self, Kind};
@@ -89,12 +90,15 @@ fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<RawFd> {
     if ![libc::AF_INET, libc::AF_INET6, AF_IB].contains(&domain) {
         return Err(Errno(libc::EAFNOSUPPORT));
     }
-    if kind & !FLAGS != libc::SOCK_STREAM || ![0, libc::IPPROTO_TCP].contains(&protocol) {
-        return Err(Errno(libc::ENOTSUP));
-    }
-    let socket = Socket::create(domain)?;
+    let socket = match (kind & !FLAGS, protocol) {
+        (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => Rsocket::Stream(Socket::create(domain)?),
+        (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) if domain != AF_IB => {
+            Rsocket::Datagram(DatagramSocket::create(domain)?)
+        }
+        _ => return Err(Errno(libc::ENOTSUP)),
+    };
     socket.set_nonblocking(kind & libc::SOCK_NONBLOCK != 0);
-    table::insert(Kind::Stream(socket), kind & libc::SOCK_CLOEXEC != 0)
+    table::insert(Kind::Socket(socket), kind & libc::SOCK_CLOEXEC != 0)
 }
 
 /// `rsocket(7)`
@@ -112,18 +116,18 @@ pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, len: sockle
 
 /// `rlisten` of `rsocket(7)`
 pub unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
-    zero_or(table::get(socket).and_then(|socket| socket.listen(backlog)))
+    zero_or(table::stream(socket).and_then(|socket| socket.listen(backlog)))
 }
 
 /// `raccept` of `rsocket(7)`
 pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    answer(table::get(socket).and_then(|listener| {
+    answer(table::stream(socket).and_then(|listener| {
         // First, as `accept(2)` does: without a descriptor the connection stays in the queue.
         let reserved = table::reserve(false)?;
         let accepted = listener.accept()?;
         let peer = accepted.peer_addr().ok();
         let domain = accepted.domain();
-        let fd = reserved.give(Kind::Stream(accepted));
+        let fd = reserved.give(Kind::Socket(Rsocket::Stream(accepted)));
         // SAFETY: the caller's room.
         unsafe { write_address(peer, domain, addr, len) };
         Ok(fd)
@@ -140,19 +144,13 @@ pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, len: soc
 
 /// `rshutdown` of `rsocket(7)`
 pub unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
-    let how = match how {
-        libc::SHUT_RD => Ok(Shutdown::Read),
-        libc::SHUT_WR => Ok(Shutdown::Write),
-        libc::SHUT_RDWR => Ok(Shutdown::Both),
-        _ => Err(Errno(libc::EINVAL)),
-    };
-    zero_or(table::get(socket).and_then(|socket| socket.shutdown(how?)))
+    zero_or(table::get(socket).and_then(|socket| socket.shutdown(how)))
 }
 
 /// `rclose` of `rsocket(7)`
 pub unsafe extern "C" fn rclose(socket: c_int) -> c_int {
     zero_or(table::remove(socket).map(|removed| {
-        if let Kind::Stream(socket) = removed {
+        if let Kind::Socket(Rsocket::Stream(socket)) = removed {
             socket.close();
         }
     }))
@@ -259,7 +257,7 @@ pub unsafe extern "C" fn riomap(
     _flags: c_int,
     offset: off_t,
 ) -> off_t {
-    answer(table::get(socket).and_then(|socket| {
+    answer(table::stream(socket).and_then(|socket| {
         let connection = socket.connection().ok_or(Errno(libc::EINVAL))?;
         // SAFETY: the caller's memory, which stays until it is unmapped.
         unsafe { connection.map((buf, len), prot, offset) }
@@ -268,7 +266,7 @@ pub unsafe extern "C" fn riomap(
 
 /// `riounmap` of `rsocket(7)`
 pub unsafe extern "C" fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
-    zero_or(table::get(socket).and_then(|socket| {
+    zero_or(table::stream(socket).and_then(|socket| {
         let connection = socket.connection().ok_or(Errno(libc::EINVAL))?;
         connection.unmap(buf.addr(), len)
     }))

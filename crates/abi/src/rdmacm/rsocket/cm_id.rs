@@ -8,7 +8,7 @@ use libc::{c_int, c_void, sockaddr};
 use super::errno::{Errno, Result};
 use super::service::Service;
 use crate::rdmacm::id::Id;
-use crate::rdmacm::types::{RDMA_OPTION_ID, RDMA_PS_TCP, rdma_cm_id, rdma_conn_param};
+use crate::rdmacm::types::{RDMA_OPTION_ID, rdma_cm_id, rdma_conn_param};
 use crate::rdmacm::{
     rdma_accept, rdma_bind_addr, rdma_connect, rdma_create_id, rdma_destroy_id, rdma_disconnect,
     rdma_listen, rdma_reject, rdma_resolve_addr, rdma_resolve_route, rdma_set_option,
@@ -39,17 +39,12 @@ impl Drop for CmId {
 }
 
 impl CmId {
-    /// Makes an identifier for connections.
-    pub(super) fn create(service: &Service) -> Result<Self> {
+    /// Makes an identifier of a port space (`enum rdma_port_space`).
+    pub(super) fn create(service: &Service, space: u32) -> Result<Self> {
         let mut raw = ptr::null_mut();
         // SAFETY: the service's channel is live for ever.
         Errno::check(unsafe {
-            rdma_create_id(
-                service.channel(),
-                &raw mut raw,
-                ptr::null_mut(),
-                RDMA_PS_TCP,
-            )
+            rdma_create_id(service.channel(), &raw mut raw, ptr::null_mut(), space)
         })?;
         Ok(Self { raw })
     }

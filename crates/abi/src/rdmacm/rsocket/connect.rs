@@ -17,7 +17,7 @@ use crate::rdmacm::types::{
     RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_ERROR,
     RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED,
     RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_ROUTE_RESOLVED,
-    RDMA_CM_EVENT_UNREACHABLE, RDMA_OPTION_ID_REUSEADDR,
+    RDMA_CM_EVENT_UNREACHABLE, RDMA_OPTION_ID_REUSEADDR, RDMA_PS_TCP,
 };
 
 /// How long the first resolution of an address may take; each further one takes twice as long.
@@ -76,7 +76,7 @@ impl Socket {
     /// A fresh identifier for another try, bound as the old one was.
     fn renew(self: &Arc<Self>, control: &mut Control) -> Result<()> {
         let service = Service::get()?;
-        let id = Arc::new(CmId::create(&service)?);
+        let id = Arc::new(CmId::create(&service, RDMA_PS_TCP)?);
         if control.options.reuse_addr {
             id.set_option(RDMA_OPTION_ID_REUSEADDR, 1)?;
         }

@@ -1,11 +1,13 @@
 //! The C functions that carry data.
 
 use std::ffi::{c_int, c_void};
+use std::net::SocketAddr;
+use std::ptr;
 
 use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
 
 use super::buffers::{Buffers, vector};
-use super::calls::{answer, write_address};
+use super::calls::{answer, read_address, write_address};
 use super::errno::{Errno, Result};
 use super::socket::Socket;
 use super::table;
@@ -13,36 +15,38 @@ use super::table;
 /// Most elements of a vector (`IOV_MAX`).
 const MOST_ELEMENTS: usize = 1024;
 
-fn counted(buffers: &Buffers<'_>) -> isize {
-    isize::try_from(buffers.done()).unwrap_or(isize::MAX)
+fn counted(bytes: usize) -> isize {
+    isize::try_from(bytes).unwrap_or(isize::MAX)
 }
 
-/// Sends all of the buffers; less if the call does not block, or the connection ends.
-fn send(socket: &Socket, mut from: Buffers<'_>, flags: c_int) -> Result<isize> {
-    let nonblocking = flags & libc::MSG_DONTWAIT != 0;
-    let sent = socket.on_connection(nonblocking, |connection, waiters| {
-        connection.try_send(&mut from, waiters)
-    });
-    match sent.and_then(|sent| sent) {
-        Err(error) if from.done() == 0 => Err(error),
-        _ => Ok(counted(&from)),
-    }
-}
-
-/// Receives what there is, or with `MSG_WAITALL` as much as there is room for.
-fn receive(socket: &Socket, mut to: Buffers<'_>, flags: c_int) -> Result<isize> {
-    let nonblocking = flags & libc::MSG_DONTWAIT != 0;
-    let peek = flags & libc::MSG_PEEK != 0;
-    let all = flags & libc::MSG_WAITALL != 0 && !nonblocking && !socket.is_nonblocking();
-    loop {
-        let before = to.done();
-        let received = socket.on_connection(nonblocking, |connection, waiters| {
-            connection.try_receive(&mut to, peek, waiters)
+impl Socket {
+    /// Sends all of the buffers; less if the call does not block, or the connection ends.
+    pub(super) fn send(&self, mut from: Buffers<'_>, flags: c_int) -> Result<isize> {
+        let nonblocking = flags & libc::MSG_DONTWAIT != 0;
+        let sent = self.on_connection(nonblocking, |connection, waiters| {
+            connection.try_send(&mut from, waiters)
         });
-        match received.and_then(|received| received) {
-            Err(error) if to.done() == 0 => return Err(error),
-            Ok(()) if all && to.left() > 0 && to.done() > before => {}
-            _ => return Ok(counted(&to)),
+        match sent.and_then(|sent| sent) {
+            Err(error) if from.done() == 0 => Err(error),
+            _ => Ok(counted(from.done())),
+        }
+    }
+
+    /// Receives what there is, or with `MSG_WAITALL` as much as there is room for.
+    pub(super) fn receive(&self, mut to: Buffers<'_>, flags: c_int) -> Result<usize> {
+        let nonblocking = flags & libc::MSG_DONTWAIT != 0;
+        let peek = flags & libc::MSG_PEEK != 0;
+        let all = flags & libc::MSG_WAITALL != 0 && !nonblocking && !self.is_nonblocking();
+        loop {
+            let before = to.done();
+            let received = self.on_connection(nonblocking, |connection, waiters| {
+                connection.try_receive(&mut to, peek, waiters)
+            });
+            match received.and_then(|received| received) {
+                Err(error) if to.done() == 0 => return Err(error),
+                Ok(()) if all && to.left() > 0 && to.done() > before => {}
+                _ => return Ok(to.done()),
+            }
         }
     }
 }
@@ -86,7 +90,7 @@ pub unsafe extern "C" fn rsend(
     let iov = vector(buf, len);
     // SAFETY: the caller's buffer.
     let buffers = unsafe { Buffers::one(&iov) };
-    answer(table::get(socket).and_then(|socket| send(&socket, buffers, flags)))
+    answer(table::get(socket).and_then(|socket| socket.send(buffers, flags, None)))
 }
 
 /// `rsendto` of `rsocket(7)`
@@ -96,17 +100,26 @@ pub unsafe extern "C" fn rsendto(
     len: usize,
     flags: c_int,
     destination: *const sockaddr,
-    _addrlen: socklen_t,
+    addrlen: socklen_t,
 ) -> isize {
-    if !destination.is_null() {
-        let refused = table::get(socket).and_then(|socket| match socket.connection() {
-            Some(_) => Err(Errno(libc::EISCONN)),
-            None => Err(Errno(libc::ENOTCONN)),
-        });
-        return answer(refused);
+    let iov = vector(buf, len);
+    answer(table::get(socket).and_then(|socket| {
+        // SAFETY: the caller's buffer and address.
+        let (buffers, to) = unsafe { (Buffers::one(&iov), destined(destination, addrlen)?) };
+        socket.send(buffers, flags, to)
+    }))
+}
+
+/// The address of a call that may have one.
+///
+/// # Safety
+/// `addr` is NULL or points to `len` bytes.
+unsafe fn destined(addr: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>> {
+    if addr.is_null() {
+        return Ok(None);
     }
-    // SAFETY: the caller's buffer.
-    unsafe { rsend(socket, buf, len, flags) }
+    // SAFETY: the caller's promise.
+    unsafe { read_address(addr, len) }.map(Some)
 }
 
 /// `rsendmsg` of `rsocket(7)`
@@ -122,7 +135,9 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
         if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
             return Err(Errno(libc::ENOTSUP));
         }
-        send(&socket, buffers, flags)
+        // SAFETY: the caller's address.
+        let to = unsafe { destined(msg.msg_name.cast(), msg.msg_namelen) }?;
+        socket.send(buffers, flags, to)
     }))
 }
 
@@ -137,19 +152,17 @@ pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, count: c_int)
     answer(table::get(socket).and_then(|socket| {
         // SAFETY: the caller's vector.
         let buffers = unsafe { elements(iov, element_count(count)?) }?;
-        send(&socket, buffers, 0)
+        socket.send(buffers, 0, None)
     }))
 }
 
 /// `rrecv` of `rsocket(7)`
 pub unsafe extern "C" fn rrecv(socket: c_int, buf: *mut c_void, len: usize, flags: c_int) -> isize {
-    let iov = vector(buf, len);
     // SAFETY: the caller's buffer.
-    let buffers = unsafe { Buffers::one(&iov) };
-    answer(table::get(socket).and_then(|socket| receive(&socket, buffers, flags)))
+    unsafe { rrecvfrom(socket, buf, len, flags, ptr::null_mut(), ptr::null_mut()) }
 }
 
-/// `rrecvfrom` of `rsocket(7)`: as librdmacm does, the peer's address comes with data only.
+/// `rrecvfrom` of `rsocket(7)`: as in librdmacm, a stream's address comes with data only.
 pub unsafe extern "C" fn rrecvfrom(
     socket: c_int,
     buf: *mut c_void,
@@ -158,15 +171,20 @@ pub unsafe extern "C" fn rrecvfrom(
     source: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> isize {
-    // SAFETY: the caller's buffer.
-    let received = unsafe { rrecv(socket, buf, len, flags) };
-    if received > 0
-        && let Some(socket) = table::find(socket)
-    {
-        // SAFETY: the caller's room.
-        unsafe { write_address(socket.peer_addr().ok(), socket.domain(), source, addrlen) };
-    }
-    received
+    let iov = vector(buf, len);
+    answer(table::get(socket).and_then(|socket| {
+        // SAFETY: the caller's buffer.
+        let received = socket.receive(unsafe { Buffers::one(&iov) }, flags)?;
+        let from = match received.from {
+            None if received.len > 0 && !source.is_null() => socket.peer_addr().ok(),
+            from => from,
+        };
+        if received.len > 0 || from.is_some() {
+            // SAFETY: the caller's room.
+            unsafe { write_address(from, socket.domain(), source, addrlen) };
+        }
+        Ok(counted(received.told(flags)))
+    }))
 }
 
 /// `rrecvmsg` of `rsocket(7)`
@@ -174,14 +192,23 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
     answer(table::get(socket).and_then(|socket| {
         // SAFETY: the caller's header and vector.
         let buffers = unsafe { elements((*msg).msg_iov, any_count((*msg).msg_iovlen))? };
-        let received = receive(&socket, buffers, flags)?;
-        // SAFETY: the caller's header. No address and no control data come with a stream's bytes.
+        let received = socket.receive(buffers, flags)?;
+        // SAFETY: the caller's header and its room for an address. No control data come.
         unsafe {
-            (*msg).msg_namelen = 0;
+            match received.from {
+                None => (*msg).msg_namelen = 0,
+                from => {
+                    let (name, len) = ((*msg).msg_name, &raw mut (*msg).msg_namelen);
+                    write_address(from, socket.domain(), name.cast(), len);
+                }
+            }
             (*msg).msg_controllen = 0;
-            (*msg).msg_flags = 0;
+            (*msg).msg_flags = match received.len > received.copied {
+                true => libc::MSG_TRUNC,
+                false => 0,
+            };
         }
-        Ok(received)
+        Ok(counted(received.told(flags)))
     }))
 }
 
@@ -196,7 +223,8 @@ pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, count: c_int) 
     answer(table::get(socket).and_then(|socket| {
         // SAFETY: the caller's vector.
         let buffers = unsafe { elements(iov, element_count(count)?) }?;
-        receive(&socket, buffers, 0)
+        let received = socket.receive(buffers, 0)?;
+        Ok(counted(received.told(0)))
     }))
 }
 
@@ -212,13 +240,13 @@ pub unsafe extern "C" fn riowrite(
     // SAFETY: the caller's buffer.
     let mut from = unsafe { Buffers::one(&iov) };
     let nonblocking = flags & libc::MSG_DONTWAIT != 0;
-    let written = table::get(socket).and_then(|socket| {
+    let written = table::stream(socket).and_then(|socket| {
         let done = socket.on_connection(nonblocking, |connection, waiters| {
             connection.try_write_at(&mut from, offset.cast_unsigned(), waiters)
         });
         match done.and_then(|done| done) {
             Err(error) if from.done() == 0 => Err(error),
-            _ => Ok(counted(&from)),
+            _ => Ok(counted(from.done())),
         }
     });
     answer(written).cast_unsigned()

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `calls`, `data_calls` | the C functions |
 //! | `table` | which descriptors are rsockets |
+//! | `handle` | what a descriptor stands for: a stream or datagrams |
+//! | `datagram` | datagram sockets: UDP and UD queue pairs |
 //! | `socket`, `connect`, `listen` | states of stream sockets; connecting, accepting |
 //! | `connection`, `io`, `transfer` | a connected stream; what its lock holds; its bytes |
 //! | `iomap` | memory that the peer writes to directly |
@@ -21,9 +23,11 @@ mod cm_id;
 mod connect;
 mod connection;
 mod data_calls;
+mod datagram;
 mod endpoint;
 mod epoll;
 mod errno;
+mod handle;
 mod io;
 mod iomap;
 mod listen;

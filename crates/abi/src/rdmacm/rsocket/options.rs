@@ -32,6 +32,34 @@ const TCP_CLOSE: u8 = 7;
 /// Bytes of path that fit one packet, before there is a path.
 const MAX_SEGMENT: c_int = 2048;
 
+/// `SO_LINGER`: librdmacm's default is "on, 0 s", and 0 s are no limit of the program's.
+#[derive(Clone, Copy, Debug)]
+struct Linger {
+    on: c_int,
+    seconds: c_int,
+}
+
+impl Default for Linger {
+    fn default() -> Self {
+        Self { on: 1, seconds: 0 }
+    }
+}
+
+impl Linger {
+    fn from_bytes(value: &[u8]) -> Result<Self> {
+        let on = c_int::from(int(value)? != 0);
+        // librdmacm takes the first half alone, too.
+        let seconds = value.get(size_of::<c_int>()..).map_or(Ok(0), int)?;
+        Ok(Self { on, seconds })
+    }
+
+    /// Longest wait of `rclose` that the program wants, if it has said one.
+    fn limit(self) -> Option<Duration> {
+        let seconds = u64::try_from(self.seconds).ok()?;
+        (self.on != 0 && seconds > 0).then(|| Duration::from_secs(seconds))
+    }
+}
+
 /// What a program has set.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
@@ -43,7 +71,7 @@ pub(super) struct Options {
     receive_buffer: u32,
     keep_alive: bool,
     keep_idle: Duration,
-    linger: bool,
+    linger: Linger,
     oob_inline: bool,
     pub(super) reuse_addr: bool,
     v6_only: bool,
@@ -64,7 +92,7 @@ impl Default for Options {
             receive_buffer: settings.receive_buffer,
             keep_alive: false,
             keep_idle: kernel_keep_idle(),
-            linger: true,
+            linger: Linger::default(),
             oob_inline: false,
             reuse_addr: false,
             v6_only: false,
@@ -94,6 +122,11 @@ impl Options {
             send_ring: self.send_buffer.clamp(LEAST_SEND_BUFFER, MOST_BUFFER),
             iomap: self.iomaps,
         }
+    }
+
+    /// Longest wait of `rclose` that the program has set.
+    pub(super) fn linger(&self) -> Option<Duration> {
+        self.linger.limit()
     }
 
     /// How long a connection is silent before a keepalive is sent, if that is wanted.
@@ -181,7 +214,7 @@ impl Socket {
                 drop(control);
                 return self.start_keep_alive();
             }
-            libc::SO_LINGER => control.options.linger = int(value)? != 0,
+            libc::SO_LINGER => control.options.linger = Linger::from_bytes(value)?,
             libc::SO_OOBINLINE => control.options.oob_inline = int(value)? != 0,
             libc::SO_BROADCAST => {}
             _ => return Err(Errno(libc::ENOPROTOOPT)),
@@ -246,8 +279,8 @@ impl Socket {
             (SOL_RDMA, RDMA_IOMAPSIZE) => options.iomaps.entries().into(),
             (SOL_RDMA, RDMA_ROUTE) => return Ok(options.route.clone()),
             (libc::SOL_SOCKET, libc::SO_LINGER) => {
-                let on = c_int::from(options.linger).to_ne_bytes();
-                return Ok([on, 0_i32.to_ne_bytes()].concat());
+                let Linger { on, seconds } = options.linger;
+                return Ok([on, seconds].map(c_int::to_ne_bytes).concat());
             }
             (libc::SOL_SOCKET, _) => self.socket_value(options, name, &control.phase)?,
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => options.no_delay.into(),

@@ -1,19 +1,18 @@
 //! `rpoll` and `rselect`: rsockets and plain descriptors mixed.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{c_int, fd_set, pollfd, timeval};
 
 use super::errno::{Errno, Result};
-use super::socket::Socket;
+use super::handle::Rsocket;
 use super::table;
 use super::wait::{self, Awaited, Signals, until};
 
 /// Descriptors that a call asks for: which of them are rsockets.
 struct Asked<'a> {
     fds: &'a mut [pollfd],
-    sockets: Vec<Option<Arc<Socket>>>,
+    sockets: Vec<Option<Rsocket>>,
     /// The plain ones, and where they are in `fds`.
     plain: Vec<pollfd>,
     places: Vec<usize>,
@@ -84,7 +83,7 @@ fn look_until(
 ) -> Result<usize> {
     let held = asked.sockets.clone();
     let sockets = held.iter().flatten();
-    let mut awaited: Vec<&dyn Awaited> = sockets.map(|socket| &**socket as &dyn Awaited).collect();
+    let mut awaited: Vec<&dyn Awaited> = sockets.map(Rsocket::awaited).collect();
     awaited.extend_from_slice(also);
     let others = asked.plain.clone();
     let looked = until(&awaited, &others, deadline, Signals::AsPoll, || {

@@ -18,8 +18,10 @@ use super::options::Options;
 use super::service::Service;
 use super::wait::{Awaited, Signals, Waiters, until};
 use crate::rdmacm::lock;
+use crate::rdmacm::types::RDMA_PS_TCP;
 
-/// How long `rclose` and `rshutdown` wait for the peer to take what was sent.
+/// How long `rclose` and `rshutdown` wait for the peer to take what was sent. A program can have
+/// `rclose` wait less by `SO_LINGER`.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// A connection that is being made.
@@ -99,7 +101,7 @@ impl Socket {
     /// A new socket.
     pub(super) fn create(domain: c_int) -> Result<Arc<Self>> {
         let service = Service::get()?;
-        let id = Arc::new(CmId::create(&service)?);
+        let id = Arc::new(CmId::create(&service, RDMA_PS_TCP)?);
         let socket = Self::assemble(domain, Arc::clone(&id), Options::default(), Phase::Idle);
         service.watch(&id, &socket);
         Ok(socket)
@@ -234,11 +236,12 @@ impl Socket {
         self.wait_by(Some(deadline), flushed).map(drop)
     }
 
-    /// `rclose`: ends what there is. A peer that takes nothing holds the program up for [`LINGER`],
-    /// and loses what it has not taken.
+    /// `rclose`: ends what there is. A peer that takes nothing holds the program up for [`LINGER`]
+    /// at most, and loses what it has not taken.
     pub(super) fn close(&self) {
         if let Some(connection) = self.connection.get() {
-            let deadline = Instant::now() + LINGER;
+            let wanted = self.control().options.linger();
+            let deadline = Instant::now() + wanted.map_or(LINGER, |wanted| wanted.min(LINGER));
             let shut = || self.shutdown_by(connection, Shutdown::Both, deadline);
             // A signal must not cut the last bytes off.
             while shut() == Err(Errno(libc::EINTR)) {}

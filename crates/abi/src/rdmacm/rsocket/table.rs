@@ -13,12 +13,13 @@ use libc::c_int;
 
 use super::epoll::Instance;
 use super::errno::{Errno, Result};
+use super::handle::Rsocket;
 use super::socket::Socket;
 
 /// What a descriptor of this module stands for.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
-    Stream(Arc<Socket>),
+    Socket(Rsocket),
     /// Of `repoll_create`.
     Poll(Arc<Instance>),
 }
@@ -43,9 +44,9 @@ fn kind(fd: RawFd) -> Option<Kind> {
 }
 
 /// The rsocket behind a descriptor, if it is one of this process.
-pub(super) fn find(fd: RawFd) -> Option<Arc<Socket>> {
+pub(super) fn find(fd: RawFd) -> Option<Rsocket> {
     match kind(fd)? {
-        Kind::Stream(socket) => Some(socket),
+        Kind::Socket(socket) => Some(socket),
         Kind::Poll(_) => None,
     }
 }
@@ -54,8 +55,16 @@ pub(super) fn find(fd: RawFd) -> Option<Arc<Socket>> {
 ///
 /// # Errors
 /// EBADF if it is none.
-pub(super) fn get(fd: RawFd) -> Result<Arc<Socket>> {
+pub(super) fn get(fd: RawFd) -> Result<Rsocket> {
     find(fd).ok_or(Errno(libc::EBADF))
+}
+
+/// The stream socket behind a descriptor.
+///
+/// # Errors
+/// EBADF if it is none, EOPNOTSUPP if it is a datagram socket.
+pub(super) fn stream(fd: RawFd) -> Result<Arc<Socket>> {
+    get(fd)?.stream()
 }
 
 /// What `repoll_create` made.
@@ -65,7 +74,7 @@ pub(super) fn get(fd: RawFd) -> Result<Arc<Socket>> {
 pub(super) fn instance(fd: RawFd) -> Result<Arc<Instance>> {
     match kind(fd) {
         Some(Kind::Poll(instance)) => Ok(instance),
-        Some(Kind::Stream(_)) => Err(Errno(libc::EINVAL)),
+        Some(Kind::Socket(_)) => Err(Errno(libc::EINVAL)),
         None => Err(Errno(libc::EBADF)),
     }
 }
@@ -130,7 +139,7 @@ fn forget_member(fd: RawFd) {
     let instances: Vec<_> = current
         .filter_map(|entry| match &entry.kind {
             Kind::Poll(instance) => Some(Arc::clone(instance)),
-            Kind::Stream(_) => None,
+            Kind::Socket(_) => None,
         })
         .collect();
     drop(table);
