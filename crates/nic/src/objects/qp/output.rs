@@ -219,8 +219,8 @@ impl Qp {
         (!batch.ends.is_empty()).then_some((batch.ends.len(), batch.bytes.len()))
     }
 
-    /// Pulls packets up to the limits, while they belong to the batch. Returns what of the room they
-    /// take.
+    /// Pulls packets up to the limits, while they belong to the batch. Returns what of the room
+    /// they take.
     pub(super) fn fill(
         &self,
         locked: &mut Locked,

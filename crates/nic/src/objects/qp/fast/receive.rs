@@ -92,8 +92,8 @@ impl Receiving {
         read.is_some()
     }
 
-    /// `messages` were taken, up to the position `read`, for a program that polls or not. Returns whether that
-    /// was said now.
+    /// `messages` were taken, up to the position `read`, for a program that polls or not. Returns
+    /// whether that was said now.
     #[inline]
     fn on_taken(&mut self, messages: u32, read: u32, is_polled: bool) -> bool {
         self.eye.set_promises(false);
