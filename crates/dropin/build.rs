@@ -25,7 +25,7 @@ const IBVERBS_PRIVATE: &str = "IBVERBS_PRIVATE_";
 const USUAL_PRIVATE: &str = "IBVERBS_PRIVATE_34";
 /// The node of what only Ferroce's own preloaded library calls.
 const PRIVATE: &str = "FERROCE_PRIVATE";
-/// Names under which loaders and linkers look for the two libraries, and the one of the library
+/// Names under which loaders and linkers look for the two libraries, and those of the libraries
 /// that `ferroce run` preloads besides, with what they stand for.
 const NAMES: &[(&str, &str)] = &[
     ("libibverbs.so.1", LIBRARY),
@@ -33,6 +33,7 @@ const NAMES: &[(&str, &str)] = &[
     ("librdmacm.so.1", LIBRARY),
     ("librdmacm.so", LIBRARY),
     ("libferroce-sysfs.so", "../libferroce_sysfs.so"),
+    ("libferroce-sockets.so", "../libferroce_sockets.so"),
 ];
 /// Folder with those names, beside the library.
 const FOLDER: &str = "ferroce-lib";

@@ -25,6 +25,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Loaded into every program: it finds the drop-in library at run time, and only in those that
     // look for devices.
     ("ferroce-sysfs", &["ferroce-os"]),
+    ("ferroce-sockets", &["ferroce-os"]),
     ("xtask", &[]),
 ];
 

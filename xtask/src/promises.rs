@@ -9,7 +9,7 @@ use crate::system;
 use crate::workspace::{Workspace, read};
 
 /// Words that begin a list of tests, and whose tests those are.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "abi",
     "cli",
     "conformance",
@@ -18,6 +18,7 @@ const CRATES: [&str; 9] = [
     "nic",
     "os",
     "proto",
+    "sockets",
     "sysfs",
 ];
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::workspace::Workspace;
 
 /// The crates that are loaded into programs.
-const LOADED: [&str; 6] = ["proto", "os", "nic", "abi", "dropin", "sysfs"];
+const LOADED: [&str; 7] = ["proto", "os", "nic", "abi", "dropin", "sockets", "sysfs"];
 /// The place.
 const PLACE: &str = "crates/os/src/environment.rs";
 /// What reads one.

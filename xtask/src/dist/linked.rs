@@ -8,7 +8,12 @@ use super::system::System;
 use crate::workspace::Workspace;
 
 /// The packages whose results are released.
-const RELEASED: [&str; 3] = ["ferroce-cli", "ferroce-dropin", "ferroce-sysfs"];
+const RELEASED: [&str; 4] = [
+    "ferroce-cli",
+    "ferroce-dropin",
+    "ferroce-sockets",
+    "ferroce-sysfs",
+];
 
 /// What `cargo metadata` says of each library that is linked in.
 pub(super) fn libraries(workspace: &Workspace, system: System) -> Result<Vec<Value>, String> {

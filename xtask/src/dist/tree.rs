@@ -25,9 +25,10 @@ const DOCUMENTS: [&str; 6] = [
     "docs/environment.md",
 ];
 /// What is built, by its name there and in the tree.
-const BUILT: [(&str, &str); 3] = [
+const BUILT: [(&str, &str); 4] = [
     ("ferroce", COMMAND),
     ("libferroce_dropin.so", "lib/ferroce/libibverbs.so.1"),
+    ("libferroce_sockets.so", "lib/ferroce/libferroce-sockets.so"),
     ("libferroce_sysfs.so", "lib/ferroce/libferroce-sysfs.so"),
 ];
 

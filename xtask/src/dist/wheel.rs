@@ -20,7 +20,11 @@ pub(super) fn build(part: &Part<'_>) -> Result<(), String> {
     }
     copy(&tree.join(COMMAND), &package.join(COMMAND))?;
     let libraries = package.join(LIBRARIES);
-    for name in ["libibverbs.so.1", "libferroce-sysfs.so"] {
+    for name in [
+        "libibverbs.so.1",
+        "libferroce-sockets.so",
+        "libferroce-sysfs.so",
+    ] {
         copy(&tree.join(LIBRARIES).join(name), &libraries.join(name))?;
     }
     second_library(part, &libraries)?;

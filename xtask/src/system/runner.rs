@@ -134,6 +134,7 @@ pub(crate) fn artefacts(workspace: &Workspace) -> Result<PathBuf, String> {
         "ferroce",
         "ferroce-lib",
         "libferroce_dropin.so",
+        "libferroce_sockets.so",
         "libferroce_sysfs.so",
     ]
     .map(|name| release.join(name));

@@ -1,0 +1,65 @@
+//! Descriptors that the program does not see: high numbers, and no more than a share of what the
+//! process may open.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use crate::sys;
+
+/// Highest number that an entry of the table can hold.
+const HIGHEST: u64 = (1 << 20) - 2;
+
+static HIDDEN: AtomicI64 = AtomicI64::new(0);
+
+/// The process's limit of open files.
+fn limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: room for the structure.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur.min(HIGHEST)
+}
+
+/// Lowest hidden number: the last eighth of those that the process may open.
+pub(crate) fn base() -> RawFd {
+    let limit = limit();
+    RawFd::try_from(limit - limit / 8).unwrap_or(0)
+}
+
+/// Whether one more file may be hidden. Hidden ones take no more than a tenth of the numbers, as
+/// the program's own come first.
+pub(crate) fn has_room() -> bool {
+    let count = u64::try_from(HIDDEN.load(Ordering::Relaxed)).unwrap_or(0);
+    count < limit() / 8 - limit() / 32
+}
+
+/// Puts an open file under a high number as well.
+pub(crate) fn hide(fd: RawFd, command: i32) -> Option<RawFd> {
+    let hidden = has_room()
+        .then(|| sys::fcntl(fd, command, base()).ok())
+        .flatten()?;
+    HIDDEN.fetch_add(1, Ordering::Relaxed);
+    Some(hidden)
+}
+
+/// The same, in place of the old number, which is closed.
+pub(crate) fn moved(fd: RawFd) -> Option<RawFd> {
+    let hidden = hide(fd, libc::F_DUPFD_CLOEXEC);
+    sys::close(fd);
+    hidden
+}
+
+/// Closes a hidden descriptor.
+pub(crate) fn forget(fd: RawFd) {
+    sys::close(fd);
+    HIDDEN.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Closes all numbers from one on, where the kernel has no `close_range(2)`.
+pub(crate) fn close_from(first: u32) {
+    for fd in u64::from(first)..limit() {
+        sys::close(RawFd::try_from(fd).unwrap_or(-1));
+    }
+}

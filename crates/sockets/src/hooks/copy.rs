@@ -1,0 +1,107 @@
+//! Descriptors that are copied, watched, or handed on.
+
+use std::ffi::{c_int, c_ulong, c_void};
+
+use crate::count::{Reason, stays};
+use crate::errno::kept;
+use crate::listener;
+use crate::next::hooks;
+use crate::replace::copied;
+use crate::table::{self, Kind};
+
+const FIOCLEX: c_ulong = 0x5451;
+const FIONCLEX: c_ulong = 0x5450;
+
+fn spoil(fd: c_int) {
+    if table::get(fd).kind == Kind::Fresh {
+        table::spoil(fd);
+        stays(Reason::Known);
+    }
+}
+
+/// `to` is a new number of the open file of `from`.
+fn copy(from: c_int, to: c_int) -> c_int {
+    if to >= 0 && (table::is_known(from) || table::is_known(to)) {
+        kept(|| {
+            table::release(to);
+            spoil(from);
+            copied(from, to);
+        });
+    }
+    to
+}
+
+/// `to` becomes a number of the open file of `from`, and is closed before.
+fn copy_over(from: c_int, to: c_int, go: impl FnOnce() -> c_int) -> c_int {
+    if from == to || !(table::is_known(from) || table::is_known(to)) {
+        return go();
+    }
+    let result = go();
+    copy(from, result)
+}
+
+/// A flag that `exec` heeds was set.
+fn inherits(fd: c_int, flags: c_int) {
+    if table::get(fd).kind == Kind::Listener {
+        kept(|| listener::inherit_as(fd, flags));
+    }
+}
+
+fn controlled(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copy(fd, result),
+        libc::F_SETFD if result == 0 => {
+            inherits(fd, c_int::try_from(argument.addr()).unwrap_or(0));
+            result
+        }
+        _ => result,
+    }
+}
+
+hooks! {
+    dup: fn(fd: c_int) -> c_int, |next| {
+        // SAFETY: takes no pointers.
+        copy(fd, unsafe { next()(fd) })
+    }
+
+    dup2: fn(from: c_int, to: c_int) -> c_int, |next| {
+        // SAFETY: takes no pointers.
+        copy_over(from, to, || unsafe { next()(from, to) })
+    }
+
+    dup3: fn(from: c_int, to: c_int, flags: c_int) -> c_int, |next| {
+        // SAFETY: takes no pointers.
+        copy_over(from, to, || unsafe { next()(from, to, flags) })
+    }
+
+    fcntl: fn(fd: c_int, command: c_int, argument: *mut c_void) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        let result = unsafe { next()(fd, command, argument) };
+        controlled(fd, command, argument, result)
+    }
+
+    fcntl64: fn(fd: c_int, command: c_int, argument: *mut c_void) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        let result = unsafe { next()(fd, command, argument) };
+        controlled(fd, command, argument, result)
+    }
+
+    ioctl: fn(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        let result = unsafe { next()(fd, request, argument) };
+        match request {
+            FIOCLEX if result == 0 => inherits(fd, libc::FD_CLOEXEC),
+            FIONCLEX if result == 0 => inherits(fd, 0),
+            _ => {}
+        }
+        result
+    }
+
+    epoll_ctl: fn(set: c_int, operation: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int, |next| {
+        if operation == libc::EPOLL_CTL_ADD && table::is_known(fd) {
+            kept(|| spoil(fd));
+        }
+        // SAFETY: what the program passed.
+        unsafe { next()(set, operation, fd, event) }
+    }
+}

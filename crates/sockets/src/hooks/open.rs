@@ -1,0 +1,155 @@
+//! Sockets: made, connected, listening, accepted, ended.
+
+use std::ffi::c_int;
+
+use crate::connect::offer;
+use crate::errno::kept;
+use crate::next::hooks;
+use crate::sys::Address;
+use crate::table::{self, Entry, Kind, flag};
+use crate::{errno, listener, rules, stand_in};
+
+/// Standard input, output and error stay as they are: what they are is another program's choice.
+const FIRST: c_int = 3;
+/// `SOCK_NONBLOCK` and `SOCK_CLOEXEC` stand above the type.
+const TYPE: c_int = 0xf;
+
+/// Whether a new socket may become a stream's end.
+fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
+    matches!(domain, libc::AF_INET | libc::AF_INET6)
+        && kind & TYPE == libc::SOCK_STREAM
+        && matches!(protocol, 0 | libc::IPPROTO_TCP)
+}
+
+fn made(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
+    table::release(fd);
+    if fd >= FIRST && is_tcp(domain, kind, protocol) && rules::is_on() {
+        crate::lock::watch_fork();
+        let kind = Kind::Fresh;
+        table::set(
+            fd,
+            Entry {
+                kind,
+                ..Entry::default()
+            },
+        );
+    }
+}
+
+/// The second `connect(2)` on a stand-in: as on TCP, the first after EINPROGRESS succeeds.
+fn connect_again(fd: c_int) -> c_int {
+    if table::get(fd).flags & flag::CONNECTING != 0 {
+        table::remove_flags(fd, flag::CONNECTING);
+        return 0;
+    }
+    errno::fail(libc::EISCONN)
+}
+
+unsafe fn connect_fresh(
+    fd: c_int,
+    address: *const libc::sockaddr,
+    length: libc::socklen_t,
+    next: impl FnOnce() -> c_int,
+) -> c_int {
+    // SAFETY: the program's address.
+    let to = unsafe { Address::of(address, length) };
+    let offer = offer(fd, &to);
+    let result = next();
+    let error = if result == 0 { 0 } else { errno::now() };
+    // By TCP it began, and it may be established although the call was interrupted.
+    let began = [
+        0,
+        libc::EINPROGRESS,
+        libc::EINTR,
+        libc::EALREADY,
+        libc::EAGAIN,
+    ]
+    .contains(&error);
+    kept(|| match offer {
+        Some(offer) if began => offer.settle(fd, error != 0),
+        Some(offer) => offer.withdraw(),
+        None if began => table::spoil(fd),
+        None => {}
+    });
+    result
+}
+
+fn accepted(listener: c_int, fd: c_int) -> c_int {
+    if fd >= 0 {
+        kept(|| {
+            table::release(fd);
+            if rules::is_on() {
+                listener::accepted(listener, fd);
+            }
+        });
+    }
+    fd
+}
+
+hooks! {
+    socket: fn(domain: c_int, kind: c_int, protocol: c_int) -> c_int, |next| {
+        // SAFETY: takes no pointers.
+        let fd = unsafe { next()(domain, kind, protocol) };
+        if fd >= 0 {
+            kept(|| made(fd, domain, kind, protocol));
+        }
+        fd
+    }
+
+    connect: fn(fd: c_int, address: *const libc::sockaddr, length: libc::socklen_t) -> c_int, |next| {
+        // SAFETY: the program's address.
+        let go = || unsafe { next()(fd, address, length) };
+        match table::get(fd).kind {
+            Kind::StandIn if stand_in::of(fd).is_some() => connect_again(fd),
+            // SAFETY: the program's address, which is not null.
+            Kind::Fresh if !address.is_null() && table::is_own() => unsafe {
+                connect_fresh(fd, address, length, go)
+            },
+            _ => go(),
+        }
+    }
+
+    listen: fn(fd: c_int, backlog: c_int) -> c_int, |next| {
+        let streams = kept(|| rules::is_on().then(|| listener::prepare(fd)).flatten());
+        // SAFETY: takes no pointers.
+        let result = unsafe { next()(fd, backlog) };
+        kept(|| match streams {
+            Some(streams) if result == 0 => listener::publish(fd, streams),
+            Some(streams) => listener::withdraw(streams),
+            None => {}
+        });
+        result
+    }
+
+    accept: fn(fd: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t) -> c_int, |next| {
+        // SAFETY: the program's pointers.
+        accepted(fd, unsafe { next()(fd, address, length) })
+    }
+
+    accept4: fn(
+        fd: c_int,
+        address: *mut libc::sockaddr,
+        length: *mut libc::socklen_t,
+        flags: c_int
+    ) -> c_int, |next| {
+        // SAFETY: the program's pointers.
+        accepted(fd, unsafe { next()(fd, address, length, flags) })
+    }
+
+    shutdown: fn(fd: c_int, how: c_int) -> c_int, |next| {
+        // SAFETY: takes no pointers.
+        let go = || unsafe { next()(fd, how) };
+        match table::get(fd).kind {
+            Kind::StandIn if how == libc::SHUT_WR || how == libc::SHUT_RDWR => {
+                table::add_flags(fd, flag::SENT_ALL);
+                go()
+            }
+            Kind::Listener if how != libc::SHUT_WR => {
+                let result = go();
+                kept(|| table::release(fd));
+                result
+            }
+            _ => go(),
+        }
+    }
+}

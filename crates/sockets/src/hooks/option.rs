@@ -1,0 +1,209 @@
+//! What a socket says of itself, and is told.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+
+use crate::address::Family;
+use crate::errno::{self, kept};
+use crate::next::hooks;
+use crate::replace;
+use crate::stand_in::{self, StandIn};
+use crate::sys::Address;
+use crate::table::{self, Kind, flag};
+
+/// Options that TCP would use on the bytes themselves: a stream has nothing of them.
+const REFUSED: [c_int; 4] = [
+    libc::TCP_ULP,
+    libc::TCP_REPAIR,
+    libc::TCP_MD5SIG,
+    // `TCP_MD5SIG_EXT`
+    32,
+];
+
+fn is_refused(level: c_int, option: c_int) -> bool {
+    match level {
+        libc::IPPROTO_TCP => REFUSED.contains(&option),
+        // A stream copies, and tells nobody when it has done so.
+        libc::SOL_SOCKET => option == libc::SO_ZEROCOPY,
+        _ => false,
+    }
+}
+
+/// Whether an option of `SOL_SOCKET` is answered by the stream.
+fn is_of_stream(option: c_int) -> bool {
+    matches!(
+        option,
+        libc::SO_ERROR | libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_RCVLOWAT
+    )
+}
+
+/// Whether setting an option of `SOL_SOCKET` must reach the stream.
+fn acts_on_stream(option: c_int) -> bool {
+    is_of_stream(option)
+        || matches!(
+            option,
+            libc::SO_SNDBUF | libc::SO_RCVBUF | libc::SO_OOBINLINE
+        )
+}
+
+/// The answer of a stand-in whose TCP connection this process does not have.
+fn alone(stand_in: StandIn, level: c_int, option: c_int) -> c_int {
+    match (level, option) {
+        (libc::SOL_SOCKET, libc::SO_DOMAIN) => match stand_in.family {
+            Family::V4 => libc::AF_INET,
+            Family::V6 => libc::AF_INET6,
+        },
+        (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+        _ => 0,
+    }
+}
+
+/// Whether a stand-in without its TCP connection answers by itself: the kernel would say what a
+/// Unix socket says.
+fn is_foreign(level: c_int, option: c_int) -> bool {
+    level != libc::SOL_SOCKET || matches!(option, libc::SO_DOMAIN | libc::SO_PROTOCOL)
+}
+
+/// The stand-in that a descriptor is, if it has to be asked. One of which nothing is known is asked
+/// where a Unix socket would answer; where it refuses, `unless_refused` asks later.
+fn known_or_asked(fd: RawFd, level: c_int, option: c_int) -> Option<StandIn> {
+    let known = table::get(fd).kind == Kind::StandIn;
+    let answers = !table::is_known(fd) && level == libc::SOL_SOCKET && is_foreign(level, option);
+    (known || answers)
+        .then(|| kept(|| stand_in::of(fd)))
+        .flatten()
+}
+
+/// The result of a call on a descriptor; if a Unix socket refused an option of TCP, and is a
+/// stand-in, that of `go`.
+fn unless_refused(
+    fd: RawFd,
+    level: c_int,
+    result: c_int,
+    go: impl FnOnce(StandIn) -> c_int,
+) -> c_int {
+    let refused = result < 0
+        && level != libc::SOL_SOCKET
+        && matches!(errno::now(), libc::EOPNOTSUPP | libc::ENOPROTOOPT);
+    let stand_in = refused.then(|| kept(|| stand_in::of(fd))).flatten();
+    stand_in.map_or(result, go)
+}
+
+unsafe fn answer(value: c_int, to: *mut c_void, room: *mut libc::socklen_t) -> c_int {
+    if to.is_null() || room.is_null() {
+        return errno::fail(libc::EFAULT);
+    }
+    // SAFETY: the program's memory, of which the length is at `room`.
+    unsafe {
+        let bytes = value.to_ne_bytes();
+        let length = bytes.len().min(*room as usize);
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), length);
+        *room = libc::socklen_t::try_from(length).unwrap_or(0);
+    }
+    0
+}
+
+/// Shows a stand-in's address in place of the stream's name: as its TCP socket says, which has no
+/// peer after a reset.
+unsafe fn shown(
+    fd: c_int,
+    which: impl FnOnce(StandIn) -> std::net::SocketAddr,
+    to: *mut libc::sockaddr,
+    room: *mut libc::socklen_t,
+    go: impl Fn(c_int) -> c_int,
+) -> c_int {
+    if to.is_null() || room.is_null() {
+        return go(fd);
+    }
+    // SAFETY: the program's memory.
+    let before = unsafe { *room };
+    let result = go(fd);
+    // SAFETY: the kernel wrote at least a family, if there was room for one.
+    let is_unix =
+        result == 0 && before >= 2 && c_int::from(unsafe { (*to).sa_family }) == libc::AF_UNIX;
+    let stand_in = is_unix.then(|| kept(|| stand_in::of(fd))).flatten();
+    let Some(stand_in) = stand_in else {
+        return result;
+    };
+    // SAFETY: as much room as there was.
+    unsafe { *room = before };
+    if let Some(tcp) = kept(|| table::tcp(fd)) {
+        return go(tcp);
+    }
+    // SAFETY: the program's memory, and its length.
+    unsafe { Address::from(which(stand_in)).write(to, room) };
+    result
+}
+
+hooks! {
+    getsockname: fn(fd: c_int, to: *mut libc::sockaddr, room: *mut libc::socklen_t) -> c_int, |next| {
+        // SAFETY: the program's memory.
+        unsafe { shown(fd, |stand_in| stand_in.own, to, room, |fd| next()(fd, to, room)) }
+    }
+
+    getpeername: fn(fd: c_int, to: *mut libc::sockaddr, room: *mut libc::socklen_t) -> c_int, |next| {
+        // SAFETY: the program's memory.
+        unsafe { shown(fd, |stand_in| stand_in.peer, to, room, |fd| next()(fd, to, room)) }
+    }
+
+    getsockopt: fn(
+        fd: c_int,
+        level: c_int,
+        option: c_int,
+        to: *mut c_void,
+        room: *mut libc::socklen_t
+    ) -> c_int, |next| {
+        let stand_in = known_or_asked(fd, level, option);
+        let of_stream = level == libc::SOL_SOCKET && is_of_stream(option);
+        // SAFETY: the program's memory.
+        unsafe {
+            match (stand_in.filter(|_| !of_stream), kept(|| table::tcp(fd))) {
+                (Some(_), Some(tcp)) => next()(tcp, level, option, to, room),
+                (Some(stand_in), None) if is_foreign(level, option) => {
+                    answer(alone(stand_in, level, option), to, room)
+                }
+                _ => {
+                    let result = next()(fd, level, option, to, room);
+                    unless_refused(fd, level, result, |stand_in| {
+                        answer(alone(stand_in, level, option), to, room)
+                    })
+                }
+            }
+        }
+    }
+
+    setsockopt: fn(
+        fd: c_int,
+        level: c_int,
+        option: c_int,
+        from: *const c_void,
+        length: libc::socklen_t
+    ) -> c_int, |next| {
+        let stand_in = known_or_asked(fd, level, option);
+        if stand_in.is_none() {
+            // SAFETY: the program's memory.
+            let result = unsafe { next()(fd, level, option, from, length) };
+            let taken = |_| if is_refused(level, option) { result } else { 0 };
+            return unless_refused(fd, level, result, taken);
+        }
+        if is_refused(level, option) {
+            return errno::fail(libc::ENOPROTOOPT);
+        }
+        let tcp = kept(|| table::tcp(fd));
+        // SAFETY: the program's memory.
+        let set = |fd| unsafe { next()(fd, level, option, from, length) };
+        let acts = level == libc::SOL_SOCKET && acts_on_stream(option);
+        let result = match tcp {
+            Some(tcp) => set(tcp),
+            None if is_foreign(level, option) || !acts => return 0,
+            None => 0,
+        };
+        if result == 0 && level == libc::SOL_SOCKET && option == libc::SO_LINGER {
+            kept(|| match tcp.is_some_and(replace::resets) {
+                true => table::add_flags(fd, flag::RESETS),
+                false => table::remove_flags(fd, flag::RESETS),
+            });
+        }
+        if result == 0 && acts { set(fd) } else { result }
+    }
+}

@@ -1,0 +1,285 @@
+//! The server's side: a TCP listener, and beside it a Unix socket that takes streams.
+//!
+//! A client connects its stream *before* it sends its SYN, and sends over it the cookie of its TCP
+//! socket and a token. So when `accept(2)` returns a connection, its stream is in the queue, or it
+//! will never be. The server takes the token, and with it the stream. A client whose token nobody
+//! takes in time takes it back, and stays on TCP.
+//!
+//! Invariant: both ends of a connection use the stream, or both use TCP.
+//! Enforced by: a token is taken once (`token`).
+//! If broken: one end waits for bytes that went the other way.
+
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use crate::address::{Connection, End, Family, listener_name, port_name, stash_name};
+use crate::count::{Reason, stays};
+use crate::diag::Diag;
+use crate::lock::Held;
+use crate::sys::{self, Whose};
+use crate::table::{self, Entry, Kind};
+use crate::{hide, lock, replace, token};
+
+/// Bytes of the cookie that a stream begins with.
+const COOKIE: usize = size_of::<u64>();
+/// Looks at bytes, and waits for none.
+const PEEK: c_int = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+/// Streams that wait for their connection, beyond what the program asks for.
+const BACKLOG: c_int = 4096;
+/// How long `accept` tries to get the stash from another process. One that is stopped may have it.
+const TURN: Duration = Duration::from_micros(500);
+
+/// Makes the socket that takes streams, before the program's socket listens. Returns it with its
+/// stash.
+pub(crate) fn prepare(fd: RawFd) -> Option<(RawFd, RawFd)> {
+    let family = tcp_family(fd)?;
+    if table::get(fd).kind == Kind::Listener || !table::has_room(fd) {
+        return None;
+    }
+    if sys::option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 0) != Ok(0) {
+        stays(Reason::SharedPort);
+        return None;
+    }
+    let cookie = sys::cookie(fd).ok()?;
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
+    let queue = hide::moved(sys::socket(libc::AF_UNIX, kind, 0).ok()?)?;
+    let named = sys::bind(queue, &listener_name(cookie, family));
+    let stash = named.and_then(|()| sys::listen(queue, BACKLOG)).ok();
+    let Some(stash) = stash.and_then(|()| stash_of(fd, cookie)) else {
+        hide::forget(queue);
+        return None;
+    };
+    Some((queue, stash))
+}
+
+/// A datagram socket that is connected to itself: what is sent to it waits in it, for all processes
+/// that have it.
+fn stash_of(fd: RawFd, cookie: u64) -> Option<RawFd> {
+    let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK;
+    let stash = hide::moved(sys::socket(libc::AF_UNIX, kind, 0).ok()?)?;
+    let port = sys::name(fd, Whose::Own)
+        .ok()
+        .and_then(|name| name.internet());
+    let names = [
+        port.map(|at| port_name(at.port())),
+        Some(stash_name(cookie)),
+    ];
+    let mut names = names.into_iter().flatten();
+    let name = names.find(|name| sys::bind(stash, name).is_ok());
+    if name.is_some_and(|name| sys::connect(stash, &name).is_ok()) {
+        return Some(stash);
+    }
+    hide::forget(stash);
+    None
+}
+
+/// Shows the listener to clients, when it listens.
+pub(crate) fn publish(fd: RawFd, (queue, stash): (RawFd, RawFd)) {
+    let keeps = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC);
+    lock::watch_fork();
+    table::set(
+        fd,
+        Entry {
+            kind: Kind::Listener,
+            flags: 0,
+            hidden: [Some(queue), Some(stash)],
+            cookie: sys::cookie(fd).unwrap_or(0),
+        },
+    );
+    inherit_as(fd, keeps);
+}
+
+/// Gives up what `prepare` made: the program's socket does not listen.
+pub(crate) fn withdraw((queue, stash): (RawFd, RawFd)) {
+    hide::forget(queue);
+    hide::forget(stash);
+}
+
+/// Lets `exec` close the hidden sockets of a listener if, and only if, it closes the listener.
+pub(crate) fn inherit_as(fd: RawFd, descriptor_flags: c_int) {
+    if let Some((queue, stash)) = table::streams(fd) {
+        for hidden in [queue, stash] {
+            let _ = sys::fcntl(hidden, libc::F_SETFD, descriptor_flags);
+        }
+    }
+}
+
+/// Address family of a TCP socket; none of others.
+pub(crate) fn tcp_family(fd: RawFd) -> Option<Family> {
+    let ask = |option| sys::option(fd, libc::SOL_SOCKET, option, 0).ok();
+    let family = match ask(libc::SO_DOMAIN)? {
+        libc::AF_INET => Family::V4,
+        libc::AF_INET6 => Family::V6,
+        _ => return None,
+    };
+    let is_tcp =
+        ask(libc::SO_TYPE)? == libc::SOCK_STREAM && ask(libc::SO_PROTOCOL)? == libc::IPPROTO_TCP;
+    is_tcp.then_some(family)
+}
+
+/// A connection was accepted: replaces it by its stream, if it has one.
+pub(crate) fn accepted(listener: RawFd, fd: RawFd) {
+    let entry = if table::get(listener).kind == Kind::Listener {
+        table::streams(listener)
+    } else {
+        inherited(listener)
+    };
+    let Some((queue, stash)) = entry else { return };
+    let Some(connection) = connection(fd) else {
+        stays(Reason::OtherHost);
+        return;
+    };
+    let held = lock::hold();
+    // Without a turn the stream may be in the hands of another process just now. Its client stays
+    // on TCP then.
+    let has_turn = take_turn(stash);
+    let stream = take((queue, stash), connection, &held);
+    if has_turn {
+        let unlocked = sys::record_lock(stash, libc::F_UNLCK);
+        debug_assert!(unlocked.is_ok(), "a lock of this process");
+    }
+    match stream.map(|stream| stream.put_under(fd)) {
+        Some(Ok(())) => {}
+        Some(Err(reason)) => stays(reason),
+        None => stays(Reason::PeerIsPlain),
+    }
+    drop(held);
+}
+
+/// The two ends of an accepted connection within the host.
+fn connection(fd: RawFd) -> Option<Connection> {
+    let end = |whose| End::new(sys::name(fd, whose).ok()?.internet()?);
+    let connection = Connection {
+        client: end(Whose::Peer)?,
+        server: end(Whose::Own)?,
+    };
+    connection.is_within_host().then_some(connection)
+}
+
+/// Gets the stash for this process, if no other one has it for long.
+fn take_turn(stash: RawFd) -> bool {
+    let mut until = None;
+    loop {
+        match sys::record_lock(stash, libc::F_WRLCK) {
+            Ok(()) => return true,
+            Err(libc::EAGAIN | libc::EACCES) => {}
+            Err(_) => return false,
+        }
+        let now = Instant::now();
+        if now > *until.get_or_insert(now + TURN) {
+            return false;
+        }
+        sys::give_way();
+    }
+}
+
+/// A client's stream that waits, and the cookie of its TCP socket.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    stream: RawFd,
+    /// Zero while the client has sent none.
+    cookie: u64,
+}
+
+impl Waiting {
+    fn new(stream: RawFd, cookie: u64) -> Self {
+        if cookie != 0 {
+            return Self { stream, cookie };
+        }
+        let mut bytes = [0; COOKIE];
+        let cookie = match sys::receive(stream, &mut bytes, PEEK) {
+            Ok(COOKIE) => u64::from_ne_bytes(bytes),
+            _ => 0,
+        };
+        Self { stream, cookie }
+    }
+
+    /// Leaves the stream for the process whose connection it is, if its client still waits.
+    fn stash(self, stash: RawFd) {
+        if sys::events(self.stream) & libc::POLLHUP == 0 {
+            // If the stash is full, the client sees its stream end, and stays on TCP.
+            let _ = sys::send_descriptor(stash, self.cookie.to_ne_bytes(), self.stream);
+        }
+        sys::close(self.stream);
+    }
+
+    /// Puts the stream under the connection's number, unless its client has decided for TCP.
+    fn put_under(self, fd: RawFd) -> Result<(), Reason> {
+        let put = self.claim(fd);
+        if put.is_err() {
+            sys::close(self.stream);
+        }
+        put
+    }
+
+    fn claim(self, fd: RawFd) -> Result<(), Reason> {
+        // All that may fail comes before the token is taken.
+        let hidden = replace::hide_tcp(fd).ok_or(Reason::NotHidden)?;
+        // What the program reads begins behind the cookie.
+        let is_ours = sys::receive_descriptor(self.stream).is_ok_and(|(_, of_client)| {
+            let is_ours = token::take(of_client);
+            sys::close(of_client);
+            is_ours
+        });
+        if !is_ours {
+            hide::forget(hidden);
+            return Err(Reason::NotTaken);
+        }
+        replace::replace(fd, self.stream, Some(hidden), 0);
+        Ok(())
+    }
+}
+
+/// Takes a connection's stream from those that came, as a rule the first one. Those before it are
+/// left for the processes whose connections they are.
+fn take(streams: (RawFd, RawFd), connection: Connection, held: &Held) -> Option<Waiting> {
+    let mut next = first(streams);
+    next.as_ref()?;
+    let client = Diag::open(held).and_then(|d| d.connection(connection.client, connection.server));
+    let is_its = |waiting: &Waiting| client.is_some_and(|client| client.cookie == waiting.cookie);
+    let mut passed = Vec::new();
+    while let Some(other) = next.take_if(|waiting| !is_its(waiting)) {
+        passed.push(other);
+        next = first(streams);
+    }
+    for other in passed {
+        other.stash(streams.1);
+    }
+    next
+}
+
+/// The stream that has waited longest.
+fn first((queue, stash): (RawFd, RawFd)) -> Option<Waiting> {
+    if let Ok((cookie, stream)) = sys::receive_descriptor(stash) {
+        return Some(Waiting::new(stream, u64::from_ne_bytes(cookie)));
+    }
+    loop {
+        let stream = sys::accept(queue).ok()?;
+        if sys::is_own_user(stream) {
+            return Some(Waiting::new(stream, 0));
+        }
+        sys::close(stream);
+    }
+}
+
+/// The hidden sockets of a listener that this process got by `exec`.
+fn inherited(listener: RawFd) -> Option<(RawFd, RawFd)> {
+    if table::get(listener).kind != Kind::Other || !crate::exec::has_inherited() {
+        return None;
+    }
+    let cookie = sys::cookie(listener).ok()?;
+    let port = sys::name(listener, Whose::Own).ok()?.internet()?.port();
+    let (queue, stash) = crate::exec::find(cookie, port)?;
+    table::set(
+        listener,
+        Entry {
+            kind: Kind::Listener,
+            flags: 0,
+            hidden: [Some(queue), Some(stash)],
+            cookie,
+        },
+    );
+    lock::watch_fork();
+    Some((queue, stash))
+}

@@ -1,0 +1,69 @@
+//! The functions of the C library that ours stand in front of.
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function of the libraries behind this one, looked up when it is first called.
+#[derive(Debug)]
+pub(crate) struct Next {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Next {
+    /// A function by name.
+    pub(crate) const fn new(name: &'static CStr) -> Self {
+        Self {
+            name,
+            address: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// Its address, never null.
+    pub(crate) fn address(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: a string. Threads that look at the same time find the same.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        assert!(
+            !found.is_null(),
+            "invariant: the C library has {:?}, or no program could call it",
+            self.name
+        );
+        self.address.store(found, Ordering::Relaxed);
+        found
+    }
+}
+
+/// Functions of the C library as this library has them. `$next` is the function behind. Within this
+/// crate's own tests they have no C names: they would stand in front of the test's own library.
+macro_rules! hooks {
+    ($($(#[$about:meta])* $name:ident: fn($($arg:ident: $type:ty),*) -> $result:ty, |$next:ident| $body:block)*) => {
+        $(
+            $(#[$about])*
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            #[cfg_attr(test, allow(dead_code, reason = "the tests call what is behind the names"))]
+            pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $result {
+                static NEXT: $crate::next::Next = match std::ffi::CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes(),
+                ) {
+                    Ok(name) => $crate::next::Next::new(name),
+                    Err(_) => panic!("a name has no zero inside"),
+                };
+                #[allow(unused_variables, reason = "some never need it")]
+                let $next = || {
+                    // SAFETY: the function of this name has this type.
+                    unsafe {
+                        std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($type),*) -> $result>(
+                            NEXT.address(),
+                        )
+                    }
+                };
+                $body
+            }
+        )*
+    };
+}
+pub(crate) use hooks;

@@ -1,0 +1,300 @@
+//! What this process knows of its descriptors, by number.
+//!
+//! The table only remembers; it never decides what a descriptor is. A number may be closed and
+//! used again where no function of ours sees it, so each use of an entry checks the open file
+//! (`SO_COOKIE`, a Unix socket's name) before anything is done to it. An entry that is wrong costs
+//! a descriptor or an upgrade, never a byte.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use crate::address::Meaning;
+use crate::filter;
+use crate::sys::{self, Whose};
+
+/// Numbers from here on are not remembered.
+const NUMBERS: usize = 1 << 16;
+/// Room for a number, one higher, in an entry.
+const FIELD: u32 = 20;
+const FIELD_MASK: u64 = (1 << FIELD) - 1;
+
+/// What is known of a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing.
+    #[default]
+    Other,
+    /// A TCP socket of this process's making that no other number, process or epoll set knows.
+    Fresh,
+    /// A TCP listener; hidden beside it are the socket that takes streams, and the stash.
+    Listener,
+    /// A stream in the place of a TCP connection, which is hidden beside it.
+    StandIn,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Other, Self::Fresh, Self::Listener, Self::StandIn];
+}
+
+/// Bits of an entry.
+pub(crate) mod flag {
+    /// `connect(2)` said EINPROGRESS, and its second call has not come yet.
+    pub(crate) const CONNECTING: u8 = 1;
+    /// A write went to a peer that had closed: TCP takes one, and fails the next.
+    pub(crate) const PEER_GONE: u8 = 2;
+    /// `SO_LINGER` with a time of zero is set: close resets.
+    pub(crate) const RESETS: u8 = 4;
+    /// `shutdown(2)` ended the sending side.
+    pub(crate) const SENT_ALL: u8 = 8;
+}
+
+/// An entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// What the descriptor is.
+    pub(crate) kind: Kind,
+    /// Bits of [`flag`].
+    pub(crate) flags: u8,
+    /// Hidden descriptors.
+    pub(crate) hidden: [Option<RawFd>; 2],
+    /// `SO_COOKIE` of the TCP socket.
+    pub(crate) cookie: u64,
+}
+
+struct Slot {
+    word: AtomicU64,
+    cookie: AtomicU64,
+}
+
+static TABLE: [Slot; NUMBERS] = [const {
+    Slot {
+        word: AtomicU64::new(0),
+        cookie: AtomicU64::new(0),
+    }
+}; NUMBERS];
+/// Counts `fork`: what was fresh before is not fresh afterwards.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// The process whose table this is; 0 before the first use.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+
+/// Whether this process may change the table. A child of `vfork` may not: the memory is its
+/// parent's, and the descriptors that it closes are not.
+pub(crate) fn is_own() -> bool {
+    // SAFETY: takes no pointers.
+    let pid = unsafe { libc::getpid() };
+    match OWNER.load(Ordering::Relaxed) {
+        0 => {
+            OWNER.store(pid, Ordering::Relaxed);
+            true
+        }
+        owner => owner == pid,
+    }
+}
+
+fn slot(fd: RawFd) -> Option<&'static Slot> {
+    TABLE.get(usize::try_from(fd).ok()?)
+}
+
+fn generation() -> u64 {
+    u64::from(GENERATION.load(Ordering::Relaxed)) & 0xfff
+}
+
+/// Notes that the process was copied, in the parent and in the child.
+pub(crate) fn forked() {
+    // SAFETY: takes no pointers.
+    OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+fn pack(entry: &Entry) -> u64 {
+    let kind = Kind::ALL.iter().position(|kind| *kind == entry.kind);
+    let number = |fd: Option<RawFd>| {
+        let above = fd.and_then(|fd| u64::try_from(fd + 1).ok());
+        above.filter(|fd| *fd <= FIELD_MASK).unwrap_or(0)
+    };
+    let [first, second] = entry.hidden.map(number);
+    let generation = if entry.kind == Kind::Fresh {
+        generation()
+    } else {
+        0
+    };
+    kind.unwrap_or(0) as u64
+        | u64::from(entry.flags) << 4
+        | generation << 12
+        | first << 24
+        | second << (24 + FIELD)
+}
+
+fn unpack(word: u64, cookie: u64) -> Entry {
+    let kind = Kind::ALL[(word & 7) as usize % Kind::ALL.len()];
+    let stale = kind == Kind::Fresh && (word >> 12) & 0xfff != generation();
+    let number = |shift: u32| {
+        let above = RawFd::try_from((word >> shift) & FIELD_MASK).unwrap_or(0);
+        (above > 0).then(|| above - 1)
+    };
+    Entry {
+        kind: if stale { Kind::Other } else { kind },
+        flags: ((word >> 4) & 0xff) as u8,
+        hidden: [number(24), number(24 + FIELD)],
+        cookie,
+    }
+}
+
+/// What is known of a descriptor.
+pub(crate) fn get(fd: RawFd) -> Entry {
+    let Some(slot) = slot(fd).filter(|_| !filter::is_installed()) else {
+        return Entry::default();
+    };
+    let word = slot.word.load(Ordering::Acquire);
+    if word == 0 {
+        return Entry::default();
+    }
+    unpack(word, slot.cookie.load(Ordering::Relaxed))
+}
+
+/// Whether a descriptor is a stand-in, as far as is known. Every data call asks.
+#[inline]
+pub(crate) fn is_stand_in(fd: RawFd) -> bool {
+    slot(fd).is_some_and(|slot| {
+        let word = slot.word.load(Ordering::Relaxed);
+        word != 0 && unpack(word, 0).kind == Kind::StandIn && !filter::is_installed()
+    })
+}
+
+/// Whether anything is known of a descriptor.
+pub(crate) fn is_known(fd: RawFd) -> bool {
+    slot(fd).is_some_and(|slot| slot.word.load(Ordering::Relaxed) != 0) && !filter::is_installed()
+}
+
+/// The remembered numbers of a range.
+pub(crate) fn known(first: u32, last: u32) -> impl Iterator<Item = RawFd> {
+    let number = |fd| RawFd::try_from(fd).unwrap_or(RawFd::MAX);
+    let numbers = number(first)..=number(last);
+    numbers
+        .take_while(|fd| has_room(*fd))
+        .filter(|fd| is_known(*fd))
+}
+
+/// Whether this number is remembered.
+pub(crate) fn has_room(fd: RawFd) -> bool {
+    slot(fd).is_some()
+}
+
+/// Replaces an entry; what it hid before is closed.
+pub(crate) fn set(fd: RawFd, entry: Entry) {
+    if let Some(slot) = slot(fd).filter(|_| is_own()) {
+        release(fd);
+        slot.cookie.store(entry.cookie, Ordering::Relaxed);
+        slot.word.store(pack(&entry), Ordering::Release);
+    }
+}
+
+/// Sets bits of a stand-in's entry.
+pub(crate) fn add_flags(fd: RawFd, flags: u8) {
+    if let Some(slot) = slot(fd) {
+        slot.word.fetch_or(u64::from(flags) << 4, Ordering::Relaxed);
+    }
+}
+
+/// Clears bits of an entry.
+pub(crate) fn remove_flags(fd: RawFd, flags: u8) {
+    if let Some(slot) = slot(fd) {
+        let bits = !(u64::from(flags) << 4);
+        slot.word.fetch_and(bits, Ordering::Relaxed);
+    }
+}
+
+/// A socket is no longer known by one number only, or not by this process only.
+pub(crate) fn spoil(fd: RawFd) {
+    if get(fd).kind == Kind::Fresh {
+        take(fd);
+    }
+}
+
+/// Removes an entry and returns it.
+pub(crate) fn take(fd: RawFd) -> Entry {
+    let Some(slot) = slot(fd) else {
+        return Entry::default();
+    };
+    if slot.word.load(Ordering::Relaxed) == 0 || !is_own() || filter::is_installed() {
+        return Entry::default();
+    }
+    let word = slot.word.swap(0, Ordering::AcqRel);
+    unpack(word, slot.cookie.load(Ordering::Relaxed))
+}
+
+/// Forgets a descriptor, and closes what was hidden beside it.
+pub(crate) fn release(fd: RawFd) {
+    close_hidden(&take(fd));
+}
+
+/// Closes what an entry hides, as far as it is still that.
+pub(crate) fn close_hidden(entry: &Entry) {
+    for fd in entry.hidden.into_iter().flatten() {
+        let ours = match entry.kind {
+            Kind::StandIn => sys::cookie(fd) == Ok(entry.cookie),
+            _ => is_named(fd),
+        };
+        if ours {
+            crate::hide::forget(fd);
+        }
+    }
+}
+
+/// Whether a descriptor is a Unix socket with one of our names.
+fn is_named(fd: RawFd) -> bool {
+    let prefix = crate::address::PREFIX.as_bytes();
+    sys::name(fd, Whose::Own)
+        .is_ok_and(|name| name.abstract_name().is_some_and(|n| n.starts_with(prefix)))
+}
+
+/// The hidden TCP connection of a stand-in, if this process has it.
+pub(crate) fn tcp(fd: RawFd) -> Option<RawFd> {
+    let entry = get(fd);
+    let hidden = entry.hidden[0].filter(|_| entry.kind == Kind::StandIn)?;
+    (sys::cookie(hidden) == Ok(entry.cookie)).then_some(hidden)
+}
+
+/// The socket that takes a listener's streams, and its stash.
+pub(crate) fn streams(fd: RawFd) -> Option<(RawFd, RawFd)> {
+    let entry = get(fd);
+    let [Some(queue), Some(stash)] = entry.hidden else {
+        return None;
+    };
+    let name = sys::name(queue, Whose::Own).ok()?;
+    let meaning = Meaning::parse(name.abstract_name()?)?;
+    let is_its = matches!(meaning, Meaning::Listener(cookie, _) if cookie == entry.cookie);
+    (entry.kind == Kind::Listener && is_its).then_some((queue, stash))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_kept_as_they_were_given() {
+        for kind in Kind::ALL {
+            let entry = Entry {
+                kind,
+                flags: flag::RESETS | flag::SENT_ALL,
+                hidden: [Some(0), Some(900_000)],
+                cookie: 77,
+            };
+            assert_eq!(unpack(pack(&entry), 77), entry);
+        }
+        assert_eq!(unpack(0, 0), Entry::default());
+    }
+
+    #[test]
+    fn fresh_sockets_are_spoilt_by_fork() {
+        let entry = Entry {
+            kind: Kind::Fresh,
+            ..Entry::default()
+        };
+        set(60_000, entry);
+        assert_eq!(get(60_000).kind, Kind::Fresh);
+        forked();
+        assert_eq!(get(60_000).kind, Kind::Other);
+    }
+}
