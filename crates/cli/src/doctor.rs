@@ -103,7 +103,7 @@ fn libraries() -> Finding {
         Ok(folder) => folder,
         Err(e) => return Finding::fails(what, e, ""),
     };
-    match dropin::preloaded(&folder) {
+    match dropin::preloaded(&folder, false) {
         Ok(_) => Finding::works(what, folder.display().to_string()),
         Err(e) => Finding::partly(what, e, ""),
     }

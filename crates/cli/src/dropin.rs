@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
 /// The library that shows the devices in `/sys` and `/dev`, in the same folder.
 const SYSFS: &str = "libferroce-sysfs.so";
+/// The library that puts streams in the place of TCP within the host, in the same folder.
+const SOCKETS: &str = "libferroce-sockets.so";
 
 /// The folder with the drop-in library, from where this executable is: beside it (a build), or
 /// `../lib/ferroce` (an installation).
@@ -59,12 +61,28 @@ fn executable() -> Result<PathBuf, String> {
 }
 
 /// What the loader is to load into every program, as its list: the drop-in library, so that copies
-/// of it under other names are not used, and the one that shows the devices in `/sys` and `/dev`.
+/// of it under other names are not used, the one for sockets if it is asked for, and the one that
+/// shows the devices in `/sys` and `/dev`.
 ///
 /// # Errors
 /// A message for the user.
-pub(crate) fn preloaded(folder: &Path) -> Result<OsString, String> {
-    let library = folder.join(SYSFS);
+pub(crate) fn preloaded(folder: &Path, sockets: bool) -> Result<OsString, String> {
+    let devices = existing(folder, SYSFS)?;
+    // The other one is the same file.
+    let verbs = folder.join(LIBRARIES[0]);
+    let sockets = sockets.then(|| existing(folder, SOCKETS)).transpose()?;
+    // Functions for `exec` of the sockets' library go on to those of the other one.
+    let list: Vec<OsString> = [Some(verbs), sockets, Some(devices)]
+        .into_iter()
+        .flatten()
+        .map(PathBuf::into_os_string)
+        .collect();
+    Ok(list.join(OsStr::new(":")))
+}
+
+/// A library in the folder, whose path the loader can be told.
+fn existing(folder: &Path, name: &str) -> Result<PathBuf, String> {
+    let library = folder.join(name);
     if !library.exists() {
         return Err(format!(
             "{} is missing; run `cargo build --release` in Ferroce's source folder, which makes it",
@@ -80,7 +98,5 @@ pub(crate) fn preloaded(folder: &Path) -> Result<OsString, String> {
             library.display()
         ));
     }
-    // The other one is the same file.
-    let verbs = folder.join(LIBRARIES[0]);
-    Ok([verbs.into_os_string(), library.into()].join(OsStr::new(":")))
+    Ok(library)
 }

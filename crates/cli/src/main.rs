@@ -13,6 +13,7 @@ mod export;
 mod manual;
 mod paths;
 mod run;
+mod sockets;
 mod target;
 
 use std::ffi::OsString;
@@ -42,7 +43,7 @@ enum Command {
     /// status is 127 (not found), 126 (found, but it cannot be executed) or 125 (Ferroce's library
     /// is missing), as with env(1).
     #[command(
-        override_usage = "ferroce run [--wire WIRE] [--no-sysfs] [--no-preload] [--] PROGRAM [ARGUMENT]..."
+        override_usage = "ferroce run [--wire WIRE] [--sockets] [--no-sysfs] [--no-preload] [--] PROGRAM [ARGUMENT]..."
     )]
     Run {
         #[command(flatten)]
@@ -75,6 +76,11 @@ enum Command {
         #[arg(long)]
         paths: bool,
     },
+    /// Show the programs of `run --sockets`: their streams, and why other connections stay on TCP
+    ///
+    /// Processes are shown whose descriptors you may see. Children that a program forks count with
+    /// it.
+    Sockets,
     /// Say what works here, what does not, and what mends it
     ///
     /// The paths are tried between two processes of this command. The status is 1 if anything
@@ -131,6 +137,7 @@ fn main() -> ExitCode {
         Command::Env { extras } => run::env(extras),
         Command::Devices { json, paths: true } => paths::show(json),
         Command::Devices { json, .. } => devices::list(json),
+        Command::Sockets => sockets::show(),
         Command::Doctor { program } => doctor::examine(program.as_deref()),
         Command::TryPath { to } => paths::take_part(to),
         Command::Demo(args) => demo::demo(&args),

@@ -29,6 +29,10 @@ const SYSFS: (&str, &str) = ("FERROCE_SYSFS", "off");
 /// The variable that says what devices speak to other hosts.
 const WIRE: &str = "FERROCE_WIRE";
 
+/// The variable that says how many filters of system calls (seccomp) this process has itself, as in
+/// a container: a program with more is restricted by another one, and its sockets are left alone.
+const FILTERS: &str = "FERROCE_SOCKETS_FILTERS";
+
 /// What devices speak to other hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Wire {
@@ -65,6 +69,14 @@ pub(crate) struct Extras {
     /// that do not go through the C library (static ones, Go) do not see them.
     #[arg(long)]
     no_sysfs: bool,
+    /// Carry TCP connections between programs of this option, of one user and on one host, by Unix
+    /// streams (an experiment)
+    ///
+    /// Nothing of the programs changes, and connections to others stay as they are. FERROCE_SOCKETS
+    /// names a file of rules; `ferroce sockets` shows what became of connections. Programs that do
+    /// not go through the C library (static ones, Go, io_uring) stay on TCP.
+    #[arg(long, conflicts_with = "no_preload")]
+    sockets: bool,
     /// Preload nothing (implies --no-sysfs)
     ///
     /// The libraries are found by LD_LIBRARY_PATH alone then, and a copy of libibverbs under
@@ -189,7 +201,7 @@ impl Change {
 /// What changes in a program's environment.
 fn changes(extras: Extras) -> Result<Vec<Change>, String> {
     let folder = dropin::folder()?;
-    let preloaded = (!extras.no_preload).then(|| dropin::preloaded(&folder));
+    let preloaded = (!extras.no_preload).then(|| dropin::preloaded(&folder, extras.sockets));
     // Most programs do well without.
     let preloaded = preloaded.and_then(|list| {
         list.inspect_err(|e| eprintln!("ferroce: {e}; nothing is preloaded"))
@@ -204,10 +216,22 @@ fn changes(extras: Extras) -> Result<Vec<Change>, String> {
     let wire = extras
         .wire
         .map(|wire| change(WIRE, wire.value().into(), ListPosition::Alone));
-    Ok([Some(path), preload, hide, wire]
+    let filters = (extras.sockets && filters() > 0)
+        .then(|| change(FILTERS, filters().to_string().into(), ListPosition::Alone));
+    Ok([Some(path), preload, hide, wire, filters]
         .into_iter()
         .flatten()
         .collect())
+}
+
+/// Filters of system calls of this process. Kernels before 5.9 say only that there are some.
+fn filters() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().parse::<u32>().ok()
+    };
+    field("Seccomp_filters:").unwrap_or_else(|| field("Seccomp:").unwrap_or(0).min(1))
 }
 
 fn fail(status: u8, message: &str) -> ExitCode {
