@@ -19,6 +19,7 @@ mod private;
 mod programs;
 mod scale;
 mod shape;
+mod sockets;
 mod sysfs;
 mod valgrind;
 mod verbs;
@@ -45,6 +46,7 @@ pub(super) fn all() -> Catalogue {
         ("failure", failure::add),
         ("sysfs", sysfs::add),
         ("shape", shape::add),
+        ("sockets", sockets::add),
         ("netlink", netlink::add),
         ("preload", preload::add),
         ("clients", super::clients::add),
