@@ -26,8 +26,8 @@
 //! - **No cancellation points.** A program may `pthread_cancel` a thread that is inside the
 //!   library, with locks held. System calls are therefore made directly and not through the
 //!   wrappers of the C library, which are cancellation points; the exceptions are
-//!   [`EventFd::wait`](eventfd::EventFd::wait) and [`Waiter::wait`](waiter::Waiter::wait), which
-//!   are made to be some.
+//!   [`EventFd::wait`](eventfd::EventFd::wait) and
+//!   [`SignalWatch::wait`](waiter::SignalWatch::wait), which are made to be some.
 //! - **No interposition.** Libraries that replace `socket`, `close` … of the C library (a preloaded
 //!   sockets-over-RDMA library does) never see this crate's descriptors, for the same reason.
 //! - **Nothing leaks.** Every descriptor is close-on-exec from birth.

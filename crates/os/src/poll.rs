@@ -54,9 +54,9 @@ impl Interest {
 /// A descriptor that is ready.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub struct Event(libc::epoll_event);
+pub struct Readiness(libc::epoll_event);
 
-impl Event {
+impl Readiness {
     /// The token that the descriptor was added with.
     #[must_use]
     pub const fn token(&self) -> u64 {
@@ -82,9 +82,9 @@ impl Event {
     }
 }
 
-impl fmt::Debug for Event {
+impl fmt::Debug for Readiness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event")
+        f.debug_struct("Readiness")
             .field("token", &self.token())
             .field("readable", &self.readable())
             .field("writable", &self.writable())
@@ -174,7 +174,7 @@ impl Poller {
     ///
     /// # Errors
     /// Those of `epoll_wait(2)`; none is expected.
-    pub fn wait(&self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()> {
+    pub fn wait(&self, events: &mut Vec<Readiness>, timeout: Option<Duration>) -> io::Result<()> {
         events.clear();
         events.reserve(BATCH);
         let deadline = timeout
@@ -193,7 +193,7 @@ impl Poller {
         }
     }
 
-    fn wait_once(&self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait_once(&self, events: &mut Vec<Readiness>, timeout: Option<Duration>) -> io::Result<()> {
         let room = events
             .spare_capacity_mut()
             .as_mut_ptr()
@@ -206,7 +206,7 @@ impl Poller {
                     tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
                     tv_nsec: timeout.subsec_nanos().into(),
                 };
-                // SAFETY: `room` has space for BATCH events, of which `Event` is a transparent
+                // SAFETY: `room` has space for BATCH events, of which `Readiness` is a transparent
                 // wrapper; the timespec is live; there is no signal mask.
                 check(unsafe {
                     libc::syscall(
@@ -220,7 +220,7 @@ impl Poller {
                     )
                 })
             }
-            // SAFETY: `room` has space for BATCH events, of which `Event` is a transparent wrapper;
+            // SAFETY: `room` has space for BATCH events, of which `Readiness` is a transparent wrapper;
             // the timespec is live; there is no signal mask.
             None => check(unsafe {
                 libc::syscall(
@@ -268,8 +268,8 @@ mod tests {
     use super::*;
     use crate::eventfd::EventFd;
 
-    fn tokens(events: &[Event]) -> Vec<u64> {
-        let mut tokens: Vec<u64> = events.iter().map(Event::token).collect();
+    fn tokens(events: &[Readiness]) -> Vec<u64> {
+        let mut tokens: Vec<u64> = events.iter().map(Readiness::token).collect();
         tokens.sort_unstable();
         tokens
     }

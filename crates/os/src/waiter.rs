@@ -41,11 +41,11 @@ pub enum Woken {
 
 /// What waiting threads need to see signals.
 #[derive(Debug)]
-pub struct Waiter {
+pub struct SignalWatch {
     signals: Fd,
 }
 
-impl Waiter {
+impl SignalWatch {
     /// Makes one.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ fn without_blocked(before: &libc::sigset_t) -> Option<RawFd> {
         unsafe { libc::sigdelset(&raw mut others, signal) };
     }
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
-    // SAFETY: as in `Waiter::new`.
+    // SAFETY: as in `SignalWatch::new`.
     let raw = unsafe {
         libc::syscall(
             libc::SYS_signalfd4,
@@ -274,7 +274,7 @@ mod tests {
 
     /// What a wait says of a signal that comes during it: sent while signals are held off, it is
     /// delivered in the wait.
-    fn woken_by(waiter: &Waiter, signal: c_int) -> (Woken, usize) {
+    fn woken_by(waiter: &SignalWatch, signal: c_int) -> (Woken, usize) {
         let quiet = EventFd::counter().unwrap();
         let (own, caught) = (thread::number(), CAUGHT.load(Ordering::SeqCst));
         std::thread::spawn(move || {
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_handler_ends_the_wait_as_it_would_end_a_read() {
-        let waiter = Waiter::new().unwrap();
+        let waiter = SignalWatch::new().unwrap();
         install(libc::SIGUSR1, 0);
         install(libc::SIGUSR2, libc::SA_RESTART);
         assert_eq!(woken_by(&waiter, libc::SIGUSR1), (Woken::Interrupted, 1));
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_or_the_time_ends_the_wait() {
-        let (waiter, bell) = (Waiter::new().unwrap(), EventFd::counter().unwrap());
+        let (waiter, bell) = (SignalWatch::new().unwrap(), EventFd::counter().unwrap());
         let quiet = EventFd::counter().unwrap();
         let fds = [&quiet, &bell, &quiet].map(AsRawFd::as_raw_fd);
         let short = Some(Duration::from_micros(10));
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_signal_that_the_program_holds_off_does_not_end_the_wait() {
-        let (waiter, quiet) = (Waiter::new().unwrap(), EventFd::counter().unwrap());
+        let (waiter, quiet) = (SignalWatch::new().unwrap(), EventFd::counter().unwrap());
         let before = hold_off();
         send(thread::number(), libc::SIGWINCH);
         let (began, time) = (Instant::now(), Duration::from_millis(20));

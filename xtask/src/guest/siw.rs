@@ -31,8 +31,8 @@ pub(super) const LIST: &str = "\
 
 `ib_send_bw -R -e` may hang over iWARP: its client sleeps for a completion while it waits for credits, which come by a WRITE; over iWARP all its
 SENDs have completed by then. siw may lose what a socket of librdmacm sent last (`rstream -S 1000000 -T v`, seen once): a SEND completes when TCP
-has taken it, and librdmacm closes the connection then. If bytes of the peer come in meanwhile, TCP drops what it has not sent, and resets the
-connection. `rping -q` does not work over iWARP, with siw at both ends either: `rdma_establish` is for InfiniBand. Programs that rely on RNR retries
+has taken it, and librdmacm closes the connection then. Presumably bytes of the peer came in meanwhile, for which TCP drops what it has not sent,
+and resets the connection; nothing was captured. `rping -q` does not work over iWARP, with siw at both ends either: `rdma_establish` is for InfiniBand. Programs that rely on RNR retries
 (`read-write` of `tests/c`) end the connection: iWARP has none. Ferroce's mark in reserved bits of the MPA flags is ignored by siw as responder and
 as initiator: every line of the tables shows it.
 ";

@@ -5,7 +5,7 @@ use ferroce_proto::mad::{CommId, Rep};
 
 use super::channel::QueuedEvent;
 use super::service::Work;
-use super::state::{Connection, Progress};
+use super::state::{ConnectionAttr, Progress};
 use super::{ConnParam, Event, EventKind, EventParam};
 
 impl Work<'_> {
@@ -71,7 +71,7 @@ impl Work<'_> {
         };
         let life_time = id.route.map_or(0, |route| route.packet_life_time);
         let from_path = ack_timeout(rep.target_ack_delay, life_time);
-        id.connection = Connection {
+        id.connection = ConnectionAttr {
             remote_qpn: rep.queue_pair(),
             sq_psn: rep.starting_psn,
             responder_resources: rep.initiator_depth,

@@ -7,7 +7,7 @@ use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, GlobalRoute, QpAttr, QpS
 use super::Route;
 use super::datagram::DEFAULT_QKEY;
 use super::service::ServiceState;
-use super::state::{Connection, IdState, Progress};
+use super::state::{ConnectionAttr, IdState, Progress};
 use crate::Error;
 
 /// The only port of every device.
@@ -148,7 +148,11 @@ fn rts(id: &IdState, phase: Option<Phase>) -> Result<(QpAttr, AttrMask), Error> 
 }
 
 /// What is known of the peer, while the connection is being made or stands.
-fn known_peer(id: &IdState, phase: Option<Phase>, to: &str) -> Result<(Connection, Route), Error> {
+fn known_peer(
+    id: &IdState,
+    phase: Option<Phase>,
+    to: &str,
+) -> Result<(ConnectionAttr, Route), Error> {
     let alive = matches!(
         phase,
         Some(

@@ -12,7 +12,7 @@ use super::channel::{BacklogPlace, QueuedEvent};
 use super::iwarp::StreamHold;
 use super::routing::port_of;
 use super::service::Work;
-use super::state::{Connection, IdState, Progress};
+use super::state::{ConnectionAttr, IdState, Progress};
 use super::{ConnParam, Event, EventKind, EventParam, Id, Route};
 use crate::Device;
 
@@ -48,7 +48,7 @@ pub(super) enum RequestRefusal {
 #[derive(Debug, Default)]
 pub(super) struct Newcomer {
     pub(super) route: Option<Route>,
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionAttr,
     /// For the owner of the listener.
     pub(super) param: EventParam,
 }
@@ -264,8 +264,8 @@ fn scoped(ip: IpAddr, port: u16, device: &Device) -> SocketAddr {
     }
 }
 
-fn connection_of(req: &Req) -> Connection {
-    Connection {
+fn connection_of(req: &Req) -> ConnectionAttr {
+    ConnectionAttr {
         remote_qpn: req.local_qpn,
         sq_psn: req.starting_psn,
         responder_resources: req.initiator_depth,

@@ -49,7 +49,7 @@ pub(super) struct Options {
 
 /// What the conversation said about the connection, for the attributes of its queue pair.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Connection {
+pub(super) struct ConnectionAttr {
     pub(super) remote_qpn: Qpn,
     /// First PSN of our requests, chosen by the peer.
     pub(super) sq_psn: Psn,
@@ -98,7 +98,7 @@ pub(super) struct IdState {
     pub(super) conversation: Option<CommId>,
     /// First PSN of the peer's requests, chosen by us.
     pub(super) rq_psn: Psn,
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionAttr,
     /// What it has of TCP, on iWARP.
     pub(super) stream: StreamHold,
     /// Of datagrams, once settled.
@@ -130,7 +130,7 @@ impl IdState {
             port: None,
             conversation: None,
             rq_psn: Psn::new(ferroce_os::random::u32()),
-            connection: Connection::default(),
+            connection: ConnectionAttr::default(),
             stream: StreamHold::None,
             qkey: None,
             backlog: Backlog::default(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use ferroce_os::clock;
-use ferroce_os::poll::Event;
+use ferroce_os::poll::Readiness;
 use ferroce_os::thread::{spawn_quiet, uncancellable};
 use ferroce_proto::time::Time;
 
@@ -68,9 +68,9 @@ fn run(nic: &Nic) -> ! {
 
 /// Whether what has come is the leader's to do: a leader waits, or has come by since the count of
 /// `visits`, or a program is woken for it as well.
-fn is_led(nic: &Nic, events: &[Event], visits: u64) -> bool {
+fn is_led(nic: &Nic, events: &[Readiness], visits: u64) -> bool {
     let lead = nic.services.sleeper.lead();
-    let is_wake = |event: &Event| Token::from_raw(event.token()) == Some(Token::Wake);
+    let is_wake = |event: &Readiness| Token::from_raw(event.token()) == Some(Token::Wake);
     let comes =
         lead.is_taken() || lead.visits() != visits || nic.services.sleeper.doors().any_open();
     comes && !lead.has_followers() && !events.is_empty() && !events.iter().any(is_wake)
@@ -78,7 +78,7 @@ fn is_led(nic: &Nic, events: &[Event], visits: u64) -> bool {
 
 /// Leaves the work to leaders for as long as one comes by, or waits, but for deadlines. Returns
 /// false if none does.
-fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
+fn rest_while_led(nic: &Nic, events: &mut Vec<Readiness>) -> bool {
     let lead = nic.services.sleeper.lead();
     let (mut naps, mut any) = (Naps::of(NapFor::Leader), false);
     loop {
@@ -104,7 +104,7 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Event>) -> bool {
 }
 
 /// Sleeps while a leader waits, until a deadline at most.
-fn doze(nic: &Nic, events: &mut Vec<Event>) {
+fn doze(nic: &Nic, events: &mut Vec<Readiness>) {
     nic.services.sleeper.announce(nic.next_due());
     // What was published before the announcement woke nobody: look again.
     let timeout = nic.next_due().map(|due| due.since(clock::monotonic()));
@@ -128,7 +128,7 @@ fn keep_deadlines(nic: &Nic) {
 /// A program that polls until its own WRITE is complete, and watches its memory for the peer's
 /// then, leaves that one undone. Two such programs would wait for each other's naps in turn: their
 /// polls last longer for that, which makes the next nap.
-fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
+fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) {
     let sleeper = &nic.services.sleeper;
     let mut naps = Naps::of(NapFor::Polling);
     while sleeper.polls().is_polled(clock::monotonic()) && trust.tries() {
@@ -146,7 +146,7 @@ fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
 /// Naps for as long as a program that polls now and then (after some messages that it posts, say)
 /// leaves nothing undone: what waits at the end of a nap is gone, or at least fewer, at the end of
 /// the next.
-fn nap_while_visited(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
+fn nap_while_visited(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) {
     let sleeper = &nic.services.sleeper;
     let mut naps = VisitedNaps::new();
     while sleeper.polls().was_polled(clock::monotonic())
@@ -170,7 +170,7 @@ fn nap_while_visited(nic: &Nic, trust: &mut Habit, events: &mut Vec<Event>) {
 }
 
 /// Waits until something is ready or due.
-fn sleep(nic: &Nic, events: &mut Vec<Event>) {
+fn sleep(nic: &Nic, events: &mut Vec<Readiness>) {
     nic.services.sleeper.announce(nic.next_due());
     let quiet = nic.progress.lock().sleep_rings(nic);
     // What was published before the announcement woke nobody: look again.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::timer::TimerFd;
-use ferroce_os::waiter::{Waiter, Woken};
+use ferroce_os::waiter::{SignalWatch, Woken};
 use ferroce_proto::time::Time;
 
 use super::alarm::Alarm;
@@ -55,7 +55,7 @@ pub(crate) struct Lead {
     followers: AtomicUsize,
     alarm: Alarm,
     /// `None`: a sandbox does not allow it, and nobody ever leads.
-    waiter: Option<Waiter>,
+    waiter: Option<SignalWatch>,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ impl Lead {
             linger: Mutex::default(),
             followers: AtomicUsize::new(0),
             alarm: Alarm::new()?,
-            waiter: Waiter::new().ok(),
+            waiter: SignalWatch::new().ok(),
         })
     }
 

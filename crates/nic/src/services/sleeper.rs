@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use ferroce_os::clock;
-use ferroce_os::poll::{Event, Interest, Poller};
+use ferroce_os::poll::{Interest, Poller, Readiness};
 use ferroce_proto::time::Time;
 
 use super::alarm::Alarm;
@@ -123,7 +123,7 @@ impl Sleeper {
     }
 
     /// Naps once, if what it naps for allows it.
-    pub(crate) fn nap(&self, what: NapFor, length: Duration, events: &mut Vec<Event>) {
+    pub(crate) fn nap(&self, what: NapFor, length: Duration, events: &mut Vec<Readiness>) {
         self.napping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if self.polls.allow(what, clock::monotonic()) {
@@ -137,7 +137,7 @@ impl Sleeper {
 
     /// Sleeps until the leader that waits has been away for a while, the time is over, or something
     /// wakes the thread. It has announced the sleep.
-    pub(crate) fn doze(&self, timeout: Option<Duration>, events: &mut Vec<Event>) {
+    pub(crate) fn doze(&self, timeout: Option<Duration>, events: &mut Vec<Readiness>) {
         self.lead.rely(|| {
             if !self.polls.leaves() {
                 // If it fails, the thread works on.

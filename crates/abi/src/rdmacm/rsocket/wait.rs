@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fork;
 use ferroce_os::thread::uncancellable;
-use ferroce_os::waiter::{Waiter, Woken};
+use ferroce_os::waiter::{SignalWatch, Woken};
 use libc::{nfds_t, pollfd, timespec};
 
 use super::errno::{Errno, Result};
@@ -127,11 +127,11 @@ pub(super) enum Signals {
 impl Signals {
     /// What sees the signals that a handler lets a call go on after. `None`: every signal ends the
     /// call; in a sandbox without `signalfd(2)` that is so for all calls.
-    fn waiter(self) -> Option<&'static Waiter> {
-        static WAITER: OnceLock<Option<Waiter>> = OnceLock::new();
+    fn waiter(self) -> Option<&'static SignalWatch> {
+        static WAITER: OnceLock<Option<SignalWatch>> = OnceLock::new();
         match self {
             Self::AsPoll => None,
-            Self::AsRead => WAITER.get_or_init(|| Waiter::new().ok()).as_ref(),
+            Self::AsRead => WAITER.get_or_init(|| SignalWatch::new().ok()).as_ref(),
         }
     }
 }
@@ -195,7 +195,7 @@ impl Drop for Enlisted<'_> {
 ///
 /// # Errors
 /// EINTR after a signal with a handler without `SA_RESTART`.
-fn read_like(waiter: &Waiter, fds: &mut [pollfd], timeout: Option<Duration>) -> Result<()> {
+fn read_like(waiter: &SignalWatch, fds: &mut [pollfd], timeout: Option<Duration>) -> Result<()> {
     let at = |index: usize| fds.get(index).unwrap_or(&fds[0]).fd;
     match waiter.wait([at(0), at(1), at(2)], timeout, &|_| ()) {
         Woken::Interrupted => Err(Errno(libc::EINTR)),

@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
 
 use ferroce_os::eventfd::EventFd;
-use ferroce_os::poll::{Event, Interest, Poller};
+use ferroce_os::poll::{Interest, Poller, Readiness};
 use ferroce_os::unix::{SeqListener, SeqSocket};
 use nix::unistd::{read, write};
 
@@ -74,7 +74,7 @@ impl<S: Read + Write> Partner for Bytes<S> {
 pub(super) struct Counters<F> {
     ends: Ends<F>,
     poller: Poller,
-    events: Vec<Event>,
+    events: Vec<Readiness>,
     /// Says when the other process is through.
     link: SeqSocket,
 }

@@ -5,7 +5,7 @@ use ferroce_proto::iwarp::mpa::{Ticket, WithinHost};
 use ferroce_proto::iwarp::qp::CLOSE_HOLD;
 
 use super::connect::check_private_data;
-use super::{Stage, StreamHold, wishes};
+use super::{SetupStage, StreamHold, wishes};
 use crate::Error;
 use crate::cm::service::Work;
 use crate::cm::{ConnParam, EventKind, EventParam};
@@ -22,7 +22,7 @@ impl Work<'_> {
         let number = self.asked_number(key, "rdma_accept")?;
         let gone = || Error::new(libc::ECONNRESET, "the peer has closed the connection");
         let mut setup = self.state.iwarp.take(number).ok_or_else(gone)?;
-        let Stage::Asked { responder } = &mut setup.stage else {
+        let SetupStage::Asked { responder } = &mut setup.stage else {
             return Err(gone());
         };
         let within_host = match setup.socket.peer_addr() {
@@ -73,7 +73,7 @@ impl Work<'_> {
         let Some(mut setup) = self.state.iwarp.take(number) else {
             return;
         };
-        let Stage::Asked { responder } = &mut setup.stage else {
+        let SetupStage::Asked { responder } = &mut setup.stage else {
             return;
         };
         let Ok(Some(reply)) = responder.reject(data) else {
@@ -83,7 +83,7 @@ impl Work<'_> {
             tracing::debug!(target: "ferroce::cm", %error, "nobody left to refuse");
             return;
         }
-        setup.stage = Stage::Refused {
+        setup.stage = SetupStage::Refused {
             until: self.now + CLOSE_HOLD,
         };
         self.state.iwarp.put(number, setup);

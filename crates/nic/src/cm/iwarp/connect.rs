@@ -9,7 +9,7 @@ use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::{Initiator, WithinHost};
 use ferroce_proto::time::Time;
 
-use super::{Setup, Stage, StreamHold, wishes};
+use super::{Setup, SetupStage, StreamHold, wishes};
 use crate::Error;
 use crate::cm::ConnParam;
 use crate::cm::service::Work;
@@ -102,7 +102,7 @@ impl Work<'_> {
         }
         self.host
             .watch_setup(socket.as_raw_fd(), number, Interest::WRITE)?;
-        let stage = Stage::Connecting(attempt);
+        let stage = SetupStage::Connecting(attempt);
         self.state.iwarp.put(number, Setup { socket, stage });
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Work<'_> {
         let Some(setup) = self.state.iwarp.take(number) else {
             return;
         };
-        let Stage::Connecting(attempt) = setup.stage else {
+        let SetupStage::Connecting(attempt) = setup.stage else {
             return;
         };
         let id = attempt.id;
@@ -133,7 +133,7 @@ impl Work<'_> {
     /// Nobody listens: a peer may be about to.
     fn pause(&mut self, number: u32, attempt: Attempt) -> std::io::Result<()> {
         let socket = attempt.socket()?;
-        let stage = Stage::Paused {
+        let stage = SetupStage::Paused {
             until: self.now + attempt.pause,
             attempt,
         };
@@ -169,7 +169,7 @@ impl Work<'_> {
         send_whole(&socket, &request)?;
         self.host
             .rewatch_setup(socket.as_raw_fd(), number, Interest::READ)?;
-        let stage = Stage::Requested {
+        let stage = SetupStage::Requested {
             id,
             initiator: Box::new(initiator),
             qpn: param.qp_num,

@@ -7,7 +7,7 @@ use ferroce_os::poll::Interest;
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::{Asked, Responder};
 
-use super::{MAX_UNOWNED, Setup, Stage, StreamHold, Watched};
+use super::{MAX_UNOWNED, Setup, SetupStage, StreamHold, Watched};
 use crate::base::denials::{Asker, Denial};
 use crate::cm::request::{Asked as Request, IdOrigin, Newcomer, RequestRefusal};
 use crate::cm::resolve::check_port_space;
@@ -135,7 +135,7 @@ impl Work<'_> {
             tracing::debug!(target: "ferroce::cm", ?closed, "too many TCP connections that ask for nothing");
         }
         let responder = Box::new(Responder::new(self.now));
-        let stage = Stage::Unasked {
+        let stage = SetupStage::Unasked {
             listener,
             peer,
             responder,
@@ -158,7 +158,7 @@ impl Work<'_> {
         let (private, ird, ord) = match asked {
             Asked::Request { private, ird, ord } => (private, ird, ord),
             Asked::Failed(error) => {
-                if let Stage::Unasked { peer, .. } = setup.stage {
+                if let SetupStage::Unasked { peer, .. } = setup.stage {
                     self.host.count_denied(Asker::Host, Denial::Malformed);
                     tracing::info!(target: "ferroce::cm", %peer, "a TCP connection is closed: {error}");
                 }
@@ -166,7 +166,7 @@ impl Work<'_> {
                 return;
             }
         };
-        let Stage::Unasked {
+        let SetupStage::Unasked {
             listener,
             peer,
             responder,
@@ -202,7 +202,7 @@ impl Work<'_> {
                 number,
                 Setup {
                     socket: setup.socket,
-                    stage: Stage::Asked { responder },
+                    stage: SetupStage::Asked { responder },
                 },
             ),
         }

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use ferroce_os::poll::Event;
+use ferroce_os::poll::Readiness;
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::iwarp::mpa::{Initiator, Responder, Rtr, Wishes, WithinHost};
@@ -78,11 +78,11 @@ enum Watched {
 #[derive(Debug)]
 struct Setup {
     socket: TcpSocket,
-    stage: Stage,
+    stage: SetupStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum SetupStage {
     /// TCP connects.
     Connecting(Attempt),
     /// Nobody listened; TCP is asked again. The socket is not watched.
@@ -126,7 +126,7 @@ impl Iwarp {
     pub(in crate::cm) fn open_until(&self) -> Option<Time> {
         let watched = self.watched.values();
         let refused = watched.filter_map(|watched| match watched {
-            Watched::Setup(setup) if matches!(setup.stage, Stage::Refused { .. }) => {
+            Watched::Setup(setup) if matches!(setup.stage, SetupStage::Refused { .. }) => {
                 setup.deadline()
             }
             _ => None,
@@ -187,15 +187,18 @@ impl Iwarp {
 impl Setup {
     fn deadline(&self) -> Option<Time> {
         match &self.stage {
-            Stage::Requested { initiator, .. } => initiator.deadline(),
-            Stage::Unasked { responder, .. } => responder.deadline(),
-            Stage::Paused { until, .. } | Stage::Refused { until } => Some(*until),
-            Stage::Connecting(_) | Stage::Asked { .. } => None,
+            SetupStage::Requested { initiator, .. } => initiator.deadline(),
+            SetupStage::Unasked { responder, .. } => responder.deadline(),
+            SetupStage::Paused { until, .. } | SetupStage::Refused { until } => Some(*until),
+            SetupStage::Connecting(_) | SetupStage::Asked { .. } => None,
         }
     }
 
     fn is_unowned(&self) -> bool {
-        matches!(self.stage, Stage::Unasked { .. } | Stage::Refused { .. })
+        matches!(
+            self.stage,
+            SetupStage::Unasked { .. } | SetupStage::Refused { .. }
+        )
     }
 }
 
@@ -209,16 +212,16 @@ impl IdState {
 
 impl CmService {
     /// A TCP socket is ready for something.
-    pub(crate) fn on_stream_event(&self, number: u32, event: Event) {
+    pub(crate) fn on_stream_event(&self, number: u32, event: Readiness) {
         self.step(|work| match work.state.iwarp.watched.get(&number) {
             Some(Watched::Listener { .. }) => work.accept_streams(number),
             Some(Watched::Setup(setup)) => match &setup.stage {
-                Stage::Connecting(_) => {
+                SetupStage::Connecting(_) => {
                     if event.writable() || event.hangup() {
                         work.on_tcp_outcome(number);
                     }
                 }
-                Stage::Paused { .. } => {}
+                SetupStage::Paused { .. } => {}
                 _ => work.read_setup(number),
             },
             None => {}
@@ -247,8 +250,10 @@ impl Work<'_> {
         let mut room = [0; ROOM];
         let came = setup.socket.recv(&mut room);
         match &mut setup.stage {
-            Stage::Connecting(_) | Stage::Paused { .. } => self.state.iwarp.put(number, setup),
-            Stage::Requested { id, initiator, qpn } => {
+            SetupStage::Connecting(_) | SetupStage::Paused { .. } => {
+                self.state.iwarp.put(number, setup)
+            }
+            SetupStage::Requested { id, initiator, qpn } => {
                 let (id, qpn) = (*id, *qpn);
                 let (used, outcome) = match came {
                     Ok(None) => (0, None),
@@ -264,12 +269,12 @@ impl Work<'_> {
                     }
                 }
             }
-            Stage::Refused { .. } => {
+            SetupStage::Refused { .. } => {
                 if let Ok(None) = came {
                     self.state.iwarp.put(number, setup);
                 }
             }
-            Stage::Unasked { responder, .. } | Stage::Asked { responder } => {
+            SetupStage::Unasked { responder, .. } | SetupStage::Asked { responder } => {
                 let asked = match came {
                     Ok(None) => None,
                     Ok(Some(0)) | Err(_) => responder.on_closed(),
@@ -295,7 +300,7 @@ impl Work<'_> {
             };
             let now = self.now;
             match setup.stage {
-                Stage::Requested {
+                SetupStage::Requested {
                     id,
                     mut initiator,
                     qpn,
@@ -304,15 +309,19 @@ impl Work<'_> {
                         self.on_reply_over_tcp(id, qpn, setup.socket, outcome, Vec::new());
                     }
                 }
-                Stage::Unasked {
+                SetupStage::Unasked {
                     ref mut responder, ..
                 } => {
                     if let Some(asked) = responder.on_deadline(now) {
                         self.on_asked_over_tcp(number, setup, asked);
                     }
                 }
-                Stage::Paused { attempt, .. } => self.dial_again(number, setup.socket, attempt),
-                Stage::Connecting(_) | Stage::Asked { .. } | Stage::Refused { .. } => {}
+                SetupStage::Paused { attempt, .. } => {
+                    self.dial_again(number, setup.socket, attempt)
+                }
+                SetupStage::Connecting(_)
+                | SetupStage::Asked { .. }
+                | SetupStage::Refused { .. } => {}
             }
         }
     }

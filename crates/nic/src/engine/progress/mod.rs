@@ -9,7 +9,7 @@ mod unwanted;
 use std::time::Duration;
 
 use ferroce_os::clock;
-use ferroce_os::poll::Event;
+use ferroce_os::poll::Readiness;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
@@ -57,7 +57,7 @@ pub(super) struct RoundState {
     /// When new links are accepted again, after some were refused.
     listener_opens: Option<Time>,
     /// For rounds that no sleep came before.
-    polled: Vec<Event>,
+    polled: Vec<Readiness>,
     hot: Hot,
     unwanted: Unwanted,
     held_up: HeldUp,
@@ -107,7 +107,7 @@ impl RoundState {
     }
 
     /// A round, with the events that the poller reported.
-    pub(super) fn run(&mut self, nic: &Nic, events: &[Event], now: Time) {
+    pub(super) fn run(&mut self, nic: &Nic, events: &[Readiness], now: Time) {
         self.run_delivering(nic, events, now, &mut DirectDelivery::default());
     }
 
@@ -115,7 +115,7 @@ impl RoundState {
     fn run_delivering(
         &mut self,
         nic: &Nic,
-        events: &[Event],
+        events: &[Readiness],
         now: Time,
         delivery: &mut DirectDelivery<'_>,
     ) {

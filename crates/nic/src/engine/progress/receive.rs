@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_os::clock;
-use ferroce_os::poll::{Event, Interest};
+use ferroce_os::poll::{Interest, Readiness};
 use ferroce_os::unix::discard;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
@@ -48,7 +48,7 @@ const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 const SILENT_LINKS: Qpn = Qpn::SMI;
 
 impl RoundState {
-    pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Event, now: Time) {
+    pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Readiness, now: Time) {
         match token {
             Token::Wake => nic.services.sleeper.clear_wake(),
             Token::Listener => drop(self.accept(nic, now)),
@@ -80,7 +80,7 @@ impl RoundState {
         self.discard_poisoned(nic);
     }
 
-    fn on_wire(&mut self, nic: &Nic, number: u32, event: Event, now: Time) {
+    fn on_wire(&mut self, nic: &Nic, number: u32, event: Readiness, now: Time) {
         let Ok(wire) = &nic.services.wire else { return };
         if event.writable()
             && let Some(egress) = wire.find(number)
@@ -93,7 +93,7 @@ impl RoundState {
     }
 
     /// Reads the TCP connection of a queue pair.
-    fn receive_stream(&mut self, nic: &Nic, qpn: Qpn, event: Event, now: Time) {
+    fn receive_stream(&mut self, nic: &Nic, qpn: Qpn, event: Readiness, now: Time) {
         if let Some(qp) = nic.services.qps.find(qpn) {
             self.stream_room.resize(STREAM_ROOM, 0);
             qp.on_stream_event(event, &mut self.stream_room, now);

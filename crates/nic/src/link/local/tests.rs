@@ -1,6 +1,6 @@
 use std::io::IoSlice;
 
-use ferroce_os::poll::{Event, Interest, Poller};
+use ferroce_os::poll::{Interest, Poller, Readiness};
 use ferroce_os::random;
 use ferroce_os::unix::{Credentials, Identity, Relation, SeqListener, SeqSocket};
 use ferroce_proto::ids::{Gid, Qpn};
@@ -252,7 +252,7 @@ fn batches_arrive_whole_and_in_order_through_full_links() {
 fn a_full_link_becomes_writable_when_the_peer_has_read() {
     let (a, mut b) = (Side::new(TINY), Side::new(TINY));
     let link = a.to(b.slot());
-    let (poller, mut events) = (Poller::new().expect("epoll"), Vec::<Event>::new());
+    let (poller, mut events) = (Poller::new().expect("epoll"), Vec::<Readiness>::new());
     poller.add(link.fd(), 1, Interest::WRITE).expect("add");
     let mut much = batch(&vec![vec![7; 4000]; 20]);
     let now = Some(Duration::ZERO);
@@ -291,7 +291,7 @@ fn links_are_kept_until_the_peer_goes() {
     drop(back);
     drop(b);
     // The other process is gone: what is sent is, too, and what it sent from is closed.
-    let (poller, mut events) = (Poller::new().expect("epoll"), Vec::<Event>::new());
+    let (poller, mut events) = (Poller::new().expect("epoll"), Vec::<Readiness>::new());
     poller.add(link.fd(), 1, Interest::HANGUP).expect("add");
     poller.wait(&mut events, None).expect("wait");
     assert!(events[0].hangup());

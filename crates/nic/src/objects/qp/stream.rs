@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use ferroce_os::clock;
-use ferroce_os::poll::Event;
+use ferroce_os::poll::Readiness;
 use ferroce_proto::iwarp::{self, Chunk, Ended, IwQp, Teardown};
 use ferroce_proto::mr::{Access, Memory, Piece};
 use ferroce_proto::rc::Cx;
@@ -86,7 +86,7 @@ impl Qp {
     }
 
     /// Its connection is ready for something. `room` is for what is read.
-    pub(crate) fn on_stream_event(&self, event: Event, room: &mut [u8], now: Time) {
+    pub(crate) fn on_stream_event(&self, event: Readiness, room: &mut [u8], now: Time) {
         let mut locked = self.lock();
         if locked.retired {
             return;

@@ -107,9 +107,10 @@ impl Qp {
         let way = locked.stream.as_ref().map(|stream| stream.way());
         match (chunk, way) {
             (_, None) => return Err(DropReason::State),
-            (Chunk::Offer(offer), Some(way)) => {
-                self.accept_way_within_host(&mut locked, origin, (offer, way), now)?;
+            (Chunk::Offer(offer), Some(Way::Tcp)) => {
+                self.accept_way_within_host(&mut locked, origin, offer, now)?;
             }
+            (Chunk::Offer(_), Some(_)) => return Err(DropReason::State),
             (_, Some(Way::Tcp)) => return Err(DropReason::State),
             (_, Some(Way::Asked | Way::WithinHost)) if !locked.comes_from(origin) => {
                 return Err(DropReason::Origin);
@@ -150,7 +151,7 @@ impl Qp {
         &self,
         locked: &mut Locked,
         origin: Origin,
-        (offer, way): (Offer, Way),
+        offer: Offer,
         now: Time,
     ) -> Result<(), DropReason> {
         let agreement = iwarp_of(locked).and_then(|iwarp| iwarp.agreement().copied());
@@ -161,7 +162,7 @@ impl Qp {
         // One that has said its end over TCP is not heard over the link.
         let open = locked.stream.as_ref().filter(|stream| !stream.has_ended());
         let ends = open.and_then(|stream| stream.ends().ok());
-        let (Some(ends), true, Way::Tcp) = (ends, knows, way) else {
+        let (Some(ends), true) = (ends, knows) else {
             return Err(DropReason::State);
         };
         if !offer.is_of(ends) {

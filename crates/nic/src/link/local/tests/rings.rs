@@ -30,8 +30,8 @@ fn on_ring(a: &Side, b: &mut Side) -> Arc<Outgoing> {
     link
 }
 
-fn ready(fd: std::os::fd::RawFd) -> Option<Event> {
-    let (poller, mut events) = (Poller::new().expect("epoll"), Vec::<Event>::new());
+fn ready(fd: std::os::fd::RawFd) -> Option<Readiness> {
+    let (poller, mut events) = (Poller::new().expect("epoll"), Vec::<Readiness>::new());
     poller.add(fd, 1, Interest::READ).expect("add");
     poller
         .wait(&mut events, Some(Duration::ZERO))
