@@ -83,7 +83,7 @@ impl Provider {
     /// ```
     ///
     /// # Errors
-    /// EBUSY if the device has begun with another wire.
+    /// EBUSY if the device has begun with another wire, or another one was chosen before.
     #[cfg(feature = "software")]
     pub fn software_over(wire: Wire) -> Result<Self> {
         let (roce_v2, iwarp) = match wire {

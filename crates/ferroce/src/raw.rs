@@ -8,9 +8,9 @@
 //!
 //! [`Context`](crate::device::Context), [`ProtectionDomain`](crate::mem::ProtectionDomain) and
 //! [`MemoryRegion`](crate::mem::MemoryRegion) are made of raw ones, too: `from_raw` owns the C
-//! object and destroys it, `borrow_raw` leaves that to the caller. So a region of a dma-buf, with
-//! on-demand paging, or of an adapter's own kind is registered by C's function, and used here. C
-//! does not say by which address work names such a region: see
+//! object and destroys it, `borrow_raw` leaves that to the caller. So a region of device memory, or
+//! of an adapter's own kind, is registered by C's function, and used here. C does not say by which
+//! address work names such a region: see
 //! [`from_raw`](crate::mem::MemoryRegion::from_raw).
 
 pub use ferroce_abi::cm_types::{rdma_cm_id, rdma_event_channel};

@@ -111,6 +111,12 @@ pub(crate) fn run(
 ) -> Result<(), String> {
     packages::require(&[packages::DIST, packages::RELEASE_CHECK])?;
     let all = checks();
+    if let Some(part) = filter
+        .split(',')
+        .find(|part| !all.iter().any(|c| c.name.contains(part)))
+    {
+        return Err(format!("no check has '{part}' in its name"));
+    }
     let wanted = |check: &&Check| is_wanted(check, &all, filter);
     let made = match system(all.iter().filter(wanted)) {
         Some(system) => dist::run(workspace, system).and_then(|()| files(&dist::folder(workspace))),
@@ -165,6 +171,7 @@ impl Bench<'_> {
                 let after = tally.counts();
                 let counted = [after[0] - before[0], after[1] - before[1]];
                 match (done, counted) {
+                    (Ok(()), [0, 0]) => Err("nothing ran".to_owned()),
                     (Ok(()), [passed, 0]) => return format!("passes: {passed} passed"),
                     (Ok(()), [passed, failed]) => {
                         return format!("fails: {passed} passed, {failed} failed");

@@ -36,7 +36,9 @@ pub(super) fn settle(
             let commit = sh::output("git", &words)?;
             let quick = std::env::var("CARGO_PROFILE_RELEASE_LTO").is_ok_and(|lto| lto == "off");
             let built = if quick { ", no LTO" } else { "" };
-            let source = format!("{}{built}", commit.trim());
+            let changed = sh::output("git", &["-C", &*root, "status", "--porcelain"])?;
+            let changed = if changed.trim().is_empty() { "" } else { "+" };
+            let source = format!("{}{changed}{built}", commit.trim());
             document(checks, outcomes, &source).settle(workspace, mode, tally)
         }
         Mode::Check => Ok(()),

@@ -72,6 +72,6 @@ impl Region {
             Error::last("ibv_reg_dmabuf_mr").about(|| format!("{length} bytes from {offset} on"))
         })?;
         // SAFETY: a live region of the domain, which nobody else has.
-        Ok(unsafe { Self::adopt(domain, raw, Some(offset), true) }.0)
+        Ok(unsafe { Self::out_of_reach(domain, raw, offset) })
     }
 }

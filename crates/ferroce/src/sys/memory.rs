@@ -191,34 +191,64 @@ impl Region {
         owned: bool,
     ) -> (Arc<Self>, usize) {
         // SAFETY: a live region, whose fields do not change.
-        let (addr, length, lkey, rkey) = unsafe {
+        let (addr, length) = unsafe {
             let region = raw.as_ptr();
-            (
-                (*region).addr.cast::<u8>(),
-                (*region).length,
-                (*region).lkey,
-                (*region).rkey,
-            )
+            ((*region).addr.cast::<u8>(), (*region).length)
         };
-        // Of a dma-buf, of device memory, and of an on-demand region of everything there is none
-        // (`ibv_reg_dmabuf_mr(3)`, `ibv_alloc_dm(3)`, `ibv_reg_mr(3)`).
+        // Device memory and an on-demand region of everything have none
+        // (`ibv_alloc_dm(3)`, `ibv_reg_mr(3)`).
         let (start, size) =
             NonNull::new(addr).map_or((NonNull::dangling(), 0), |start| (start, length));
-        let region = Arc::new(Self {
+        // SAFETY: the caller's promise, or no bytes.
+        let bytes = unsafe { Bytes::new(start, size) };
+        let address = iova.unwrap_or_else(|| addr.addr() as u64);
+        let home = if owned {
+            Home::Elsewhere
+        } else {
+            Home::Borrowed
+        };
+        // SAFETY: the caller's promise.
+        let region = unsafe { Self::of_parts(domain, raw, bytes, address, home) };
+        (region, length)
+    }
+
+    /// A region that C has made of the domain, which deregisters it, of bytes that this process
+    /// does not reach. `ibv_mr.addr` is not looked at: of a dma-buf it is the offset in rdma-core,
+    /// and no address.
+    ///
+    /// # Safety
+    /// A live region.
+    pub(super) unsafe fn out_of_reach(
+        domain: &Arc<Domain>,
+        raw: NonNull<ibv_mr>,
+        address: u64,
+    ) -> Arc<Self> {
+        // SAFETY: no bytes.
+        let bytes = unsafe { Bytes::new(NonNull::dangling(), 0) };
+        // SAFETY: the caller's promise.
+        unsafe { Self::of_parts(domain, raw, bytes, address, Home::Elsewhere) }
+    }
+
+    /// # Safety
+    /// A live region.
+    unsafe fn of_parts(
+        domain: &Arc<Domain>,
+        raw: NonNull<ibv_mr>,
+        bytes: Bytes,
+        address: u64,
+        home: Home,
+    ) -> Arc<Self> {
+        // SAFETY: the fields of a live region do not change.
+        let (lkey, rkey) = unsafe { ((*raw.as_ptr()).lkey, (*raw.as_ptr()).rkey) };
+        Arc::new(Self {
             domain: Arc::clone(domain),
             raw,
-            // SAFETY: the caller's promise, or no bytes.
-            bytes: unsafe { Bytes::new(start, size) },
-            address: iova.unwrap_or_else(|| addr.addr() as u64),
-            home: if owned {
-                Home::Elsewhere
-            } else {
-                Home::Borrowed
-            },
+            bytes,
+            address,
+            home,
             lkey,
             rkey,
-        });
-        (region, length)
+        })
     }
 
     /// `ibv_reg_mr`. Lets go of the bytes' home if they cannot be registered.
@@ -241,25 +271,17 @@ impl Region {
             unsafe { home.free(start) };
             return Err(error);
         };
-        // SAFETY: a live region; nobody else has it yet.
-        let (lkey, rkey) = unsafe { ((*raw.as_ptr()).lkey, (*raw.as_ptr()).rkey) };
         // What was allocated here is whole words, and so is what is mapped.
         let size = match &home {
             Home::Heap(layout) => layout.size(),
             Home::Shared(_) => length.next_multiple_of(WORD),
             Home::Elsewhere | Home::Borrowed => length,
         };
-        Ok(Arc::new(Self {
-            domain: Arc::clone(domain),
-            raw,
-            // SAFETY: valid until the region is dropped, and touched through this only, or as
-            // atomics.
-            bytes: unsafe { Bytes::new(start, size) },
-            address: start.as_ptr().addr() as u64,
-            home,
-            lkey,
-            rkey,
-        }))
+        // SAFETY: valid until the region is dropped, and touched through this only, or as atomics.
+        let bytes = unsafe { Bytes::new(start, size) };
+        let address = start.as_ptr().addr() as u64;
+        // SAFETY: a live region.
+        Ok(unsafe { Self::of_parts(domain, raw, bytes, address, home) })
     }
 
     /// Returns the protection domain.

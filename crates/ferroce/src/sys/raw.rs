@@ -102,13 +102,14 @@ impl MemoryRegion {
     /// what `ibv_reg_mr_iova` and `ibv_reg_dmabuf_mr` were told, 0 with `IBV_ACCESS_ZERO_BASED`
     /// and for device memory.
     ///
-    /// Where `ibv_mr.addr` is NULL (a dma-buf, device memory, an on-demand region of everything),
-    /// the region is for work only: to read or write its bytes here is
-    /// [`Error::Misuse`](crate::Error::Misuse).
+    /// Where `ibv_mr.addr` is NULL (device memory, an on-demand region of everything), the region
+    /// is for work only: to read or write its bytes here is [`Error::Misuse`](crate::Error::Misuse).
+    /// Of a dma-buf it is the offset in rdma-core, and no address: use
+    /// [`of_dma_buf`](Self::of_dma_buf).
     ///
     /// # Safety
-    /// It is of the domain, and nothing else deregisters it. Unless `ibv_mr.addr` is NULL, the
-    /// bytes there are as for [`of_raw`](Self::of_raw).
+    /// It is of the domain, and nothing else deregisters it. Unless `ibv_mr.addr` is NULL, it is the
+    /// address of bytes that are as for [`of_raw`](Self::of_raw).
     #[must_use]
     pub unsafe fn from_raw(
         domain: &ProtectionDomain,

@@ -26,7 +26,8 @@ static CHOSEN: OnceLock<Result<Protocols, Error>> = OnceLock::new();
 /// Gives each network interface a device for each of these, whatever `FERROCE_WIRE` says.
 ///
 /// # Errors
-/// EINVAL for none; EBUSY if the device of this process has begun with others.
+/// EINVAL for none; EBUSY if others were chosen before, or the device of this process has begun
+/// with them.
 pub fn choose_protocols(roce_v2: bool, iwarp: bool) -> Result<(), Error> {
     let wanted = match (roce_v2, iwarp) {
         (true, false) => Protocols::default(),
@@ -39,7 +40,7 @@ pub fn choose_protocols(roce_v2: bool, iwarp: bool) -> Result<(), Error> {
     }
     Err(Error::new(
         libc::EBUSY,
-        "the software device of this process has begun with another protocol",
+        "the software device of this process has begun with another wire, or one was chosen before",
     ))
 }
 
