@@ -156,6 +156,19 @@ impl Process {
         })
     }
 
+    /// Waits until it has a UDP port.
+    pub(crate) fn has_udp(&mut self, port: u16) -> Result<(), String> {
+        let end = format!(":{port:04X}");
+        self.until(&format!("had UDP port {port}"), |p| {
+            ["udp", "udp6"].iter().any(|table| {
+                let listed = p.network_table(table);
+                // Columns: number, local address.
+                let mut addresses = listed.lines().filter_map(|l| l.split_whitespace().nth(1));
+                addresses.any(|address| address.ends_with(&end))
+            })
+        })
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) -> Result<(), String> {
         let pid = Pid::from_raw(self.child.id().cast_signed());

@@ -6,7 +6,7 @@ use crate::document::{Document, Line};
 const INTRODUCTION: &str = "\
 # Programs
 
-Every program of Debian's `ibverbs-utils`, `rdmacm-utils` (but for `udpong`) and `perftest`, unmodified, under
+Every program of Debian's `ibverbs-utils`, `rdmacm-utils` and `perftest`, unmodified, under
 `ferroce run`, with the options of its manual page that an Ethernet port can have. `cargo xtask system table` runs each row and reads
 the program's own report: both sides end with status 0, and the lines of results are there, with the sizes and counts that were asked
 for. `cargo xtask system table --write-table` writes this page. `cargo xtask test` runs all rows but those of perftest on the wire, whose

@@ -49,6 +49,8 @@ enum Sides {
     Cm(u16),
     /// As before, with a server that goes on for ever.
     Lasting(u16),
+    /// As before, with a server that has this UDP port.
+    Udp(u16),
     /// A second process that starts when the first has printed this.
     Says(&'static str),
     /// Something of its own.

@@ -77,6 +77,7 @@ fn both(stage: &Stage, row: &Row) -> Result<(String, String), String> {
         }
         Sides::Tcp(port) | Sides::Clients(port, _) => server.listens_on_tcp(port)?,
         Sides::Cm(port) | Sides::Lasting(port) => server.listens_on_cm(port)?,
+        Sides::Udp(port) => server.has_udp(port)?,
         Sides::Says(text) => server.says(text)?,
     }
     // Servers and clients of some pairs have different names.
@@ -95,7 +96,7 @@ fn both(stage: &Stage, row: &Row) -> Result<(String, String), String> {
         client.succeed()?;
         printed += &client.output();
     }
-    if !matches!(row.sides, Sides::Lasting(_)) {
+    if !matches!(row.sides, Sides::Lasting(_) | Sides::Udp(_)) {
         server.succeed()?;
     }
     Ok((server.output(), printed))

@@ -7,7 +7,7 @@ use super::super::run::start;
 use super::{Check, Row, Sides, pair};
 use crate::system::{Outcome, Side, Stage};
 
-/// The port of rping and udaddy.
+/// The port of rping, udaddy and udpong.
 const RPING: u16 = 7174;
 /// The port of ucmatose, rdma_server, rdma_xserver and cmtime.
 const PORT: u16 = 7471;
@@ -29,6 +29,7 @@ pub(super) fn all() -> Vec<Row> {
     all.extend(endpoints());
     all.extend(streams());
     all.push(copy());
+    all.extend(datagrams());
     for (server, client) in [
         ("", "-s SERVER"),
         ("-b SERVER", "-s SERVER -c 50"),
@@ -249,6 +250,23 @@ fn streams() -> Vec<Row> {
         Check::Says("custom", "custom"),
     ));
     all
+}
+
+/// The program of the rsocket library's datagrams. 2000 bytes are more than a packet of the wire.
+fn datagrams() -> Vec<Row> {
+    [
+        ("-b SERVER", "-s SERVER -S 500 -C 500 -T e"),
+        ("-b SERVER", "-s SERVER -S 900 -C 500"),
+        ("-b SERVER", "-s SERVER -S 2000 -C 200 -T e"),
+        ("-b SERVER -T b", "-s SERVER -S 500 -C 200 -T b -T e"),
+        ("-b SERVER -T a", "-s SERVER -S 500 -C 200 -T a -T e"),
+        ("-b SERVER6", "-s SERVER6 -S 500 -C 500 -T e"),
+    ]
+    .map(|options| {
+        let check = Check::Says("client login", "custom");
+        pair(("udpong", "UD"), options, Sides::Udp(RPING), check)
+    })
+    .to_vec()
 }
 
 /// A file, whose bytes are compared.
