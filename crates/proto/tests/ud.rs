@@ -238,6 +238,30 @@ fn a_receive_that_is_too_small_fails_and_ends_the_queue_pair() {
 }
 
 #[test]
+fn a_payload_longer_than_the_largest_mtu_is_dropped() {
+    let [mut a, mut b] = pair();
+    a.send(datagram(&a, 1, 8));
+    let packet = a.packet().unwrap();
+    let with_payload = |len: usize| {
+        let mut long = packet.clone();
+        long.resize(packet.len() - 8 + len, 0);
+        long
+    };
+    b.recv(1, vec![b.sge(0, 40 + MTU)]);
+    assert!(!take(&mut b, &with_payload(4100), &v4()));
+    assert!(b.node.results.recv.is_empty());
+    assert_eq!(b.state(), QpState::Rts);
+    // The port's own MTU is no limit: it may have shrunk since the packet left.
+    assert!(take(&mut b, &with_payload(MTU as usize), &v4()));
+    b.recv(2, vec![b.sge(0, 48)]);
+    assert!(take(&mut b, &with_payload(4096), &v4()));
+    assert_eq!(
+        b.node.results.recv_statuses(),
+        [(1, WcStatus::Success), (2, WcStatus::LocLenErr)]
+    );
+}
+
+#[test]
 fn shared_receives_are_used_and_their_end_is_an_event() {
     let mut a = end(0x4011, QKEY, false);
     let mut b = end(0x8022, QKEY, true);

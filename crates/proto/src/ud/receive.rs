@@ -1,6 +1,6 @@
 //! Packets to receive completions.
 
-use super::{GRH_LEN, GrhRoute, UdQp};
+use super::{GRH_LEN, GrhRoute, LIMITS, UdQp};
 use crate::rc::fault::Fault;
 use crate::rc::requester::failed;
 use crate::rc::responder::recv_completion;
@@ -23,8 +23,8 @@ impl UdQp {
     }
 
     /// A packet for this queue pair, or for a group that it is in, whose `P_Key` and ICRC were
-    /// right. Returns false if it was dropped: wrong state, wrong `Q_Key`, not a datagram. Without
-    /// a receive it is dropped as well, as datagrams are.
+    /// right. Returns false if it was dropped: wrong state, wrong `Q_Key`, not a datagram, too long.
+    /// Without a receive it is dropped as well, as datagrams are.
     pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, route: &GrhRoute) -> bool {
         let receives = matches!(
             self.state(),
@@ -63,12 +63,14 @@ impl UdQp {
         true
     }
 
-    /// The datagram header, if this is a datagram with the right `Q_Key` that is not longer than a
-    /// packet may be.
+    /// The datagram header, if this is a datagram with the right `Q_Key` that is not longer than the
+    /// largest MTU allows. Without that limit a stranger could end the queue pair of every program
+    /// whose receives have room for one packet.
     fn admit(&self, packet: &Packet<'_>) -> Option<Deth> {
         let info = packet.bth.opcode.info()?;
         let is_datagram = info.service == Service::Ud
-            && matches!(info.operation, Operation::Send | Operation::SendImm);
+            && matches!(info.operation, Operation::Send | Operation::SendImm)
+            && packet.payload.len() <= LIMITS.max_mtu.bytes() as usize;
         packet
             .ext
             .deth
