@@ -49,7 +49,7 @@ impl Linger {
     fn from_bytes(value: &[u8]) -> Result<Self> {
         let on = c_int::from(int(value)? != 0);
         // librdmacm takes the first half alone, too.
-        let seconds = value.get(size_of::<c_int>()..).map_or(Ok(0), int)?;
+        let seconds = value.get(4..8).map_or(Ok(0), int)?;
         Ok(Self { on, seconds })
     }
 
@@ -324,4 +324,18 @@ impl Socket {
 
 fn doubled(size: u32) -> u32 {
     size.saturating_mul(2).clamp(2, MOST_BUFFER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linger_takes_the_first_half_alone() {
+        let bytes = [1, 7].map(c_int::to_ne_bytes).concat();
+        let limit = |len| Linger::from_bytes(&bytes[..len]).map(Linger::limit);
+        assert_eq!(limit(8), Ok(Some(Duration::from_secs(7))));
+        assert_eq!(limit(4), Ok(None));
+        assert_eq!(limit(3), Err(Errno(libc::EINVAL)));
+    }
 }
