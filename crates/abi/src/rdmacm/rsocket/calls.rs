@@ -13,20 +13,30 @@ use super::handle::Rsocket;
 use super::poll;
 use super::socket::Socket;
 use super::table::{self, Kind};
-use crate::errno::set_errno;
+use crate::errno::{errno, set_errno};
 use crate::rdmacm::sockaddr as address;
 use crate::rdmacm::types::AF_IB;
 
-/// What a call answers in C: its value, or -1 and `errno`.
-pub(super) fn answer<T: From<i8>>(result: Result<T>) -> T {
-    result.unwrap_or_else(|Errno(errno)| {
-        set_errno(errno);
-        T::from(-1)
-    })
+/// Runs a call and returns what it answers in C: its value, or -1 and `errno`.
+///
+/// A call that succeeds leaves `errno` as it was, as a system call does. librdmacm's `rstream` asks
+/// for `errno` after `rrecv` has returned 0, and reads for ever if that is an EAGAIN of ours.
+pub(super) fn answer<T: From<i8>>(call: impl FnOnce() -> Result<T>) -> T {
+    let before = errno();
+    match call() {
+        Ok(value) => {
+            set_errno(before);
+            value
+        }
+        Err(Errno(errno)) => {
+            set_errno(errno);
+            T::from(-1)
+        }
+    }
 }
 
-pub(super) fn zero_or(result: Result<()>) -> c_int {
-    answer(result.map(|()| 0))
+pub(super) fn zero_or(call: impl FnOnce() -> Result<()>) -> c_int {
+    answer(|| call().map(|()| 0))
 }
 
 /// Reads the address that a program passed.
@@ -103,25 +113,27 @@ fn create(domain: c_int, kind: c_int, protocol: c_int) -> Result<RawFd> {
 
 /// `rsocket(7)`
 pub unsafe extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    answer(create(domain, kind, protocol))
+    answer(|| create(domain, kind, protocol))
 }
 
 /// `rbind` of `rsocket(7)`
 pub unsafe extern "C" fn rbind(socket: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    zero_or(table::get(socket).and_then(|socket| {
+    zero_or(|| {
+        let socket = table::get(socket)?;
         // SAFETY: the caller's address.
         socket.bind(unsafe { read_address(addr, len) }?)
-    }))
+    })
 }
 
 /// `rlisten` of `rsocket(7)`
 pub unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
-    zero_or(table::stream(socket).and_then(|socket| socket.listen(backlog)))
+    zero_or(|| table::stream(socket).and_then(|socket| socket.listen(backlog)))
 }
 
 /// `raccept` of `rsocket(7)`
 pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, len: *mut socklen_t) -> c_int {
-    answer(table::stream(socket).and_then(|listener| {
+    answer(|| {
+        let listener = table::stream(socket)?;
         // First, as `accept(2)` does: without a descriptor the connection stays in the queue.
         let reserved = table::reserve(false)?;
         let accepted = listener.accept()?;
@@ -131,29 +143,32 @@ pub unsafe extern "C" fn raccept(socket: c_int, addr: *mut sockaddr, len: *mut s
         // SAFETY: the caller's room.
         unsafe { write_address(peer, domain, addr, len) };
         Ok(fd)
-    }))
+    })
 }
 
 /// `rconnect` of `rsocket(7)`
 pub unsafe extern "C" fn rconnect(socket: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
-    zero_or(table::get(socket).and_then(|socket| {
+    zero_or(|| {
+        let socket = table::get(socket)?;
         // SAFETY: the caller's address.
         socket.connect(unsafe { read_address(addr, len) }?)
-    }))
+    })
 }
 
 /// `rshutdown` of `rsocket(7)`
 pub unsafe extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
-    zero_or(table::get(socket).and_then(|socket| socket.shutdown(how)))
+    zero_or(|| table::get(socket).and_then(|socket| socket.shutdown(how)))
 }
 
 /// `rclose` of `rsocket(7)`
 pub unsafe extern "C" fn rclose(socket: c_int) -> c_int {
-    zero_or(table::remove(socket).map(|removed| {
+    zero_or(|| {
+        let removed = table::remove(socket)?;
         if let Kind::Socket(Rsocket::Stream(socket)) = removed {
             socket.close();
         }
-    }))
+        Ok(())
+    })
 }
 
 /// `rgetsockname` of `rsocket(7)`
@@ -162,10 +177,12 @@ pub unsafe extern "C" fn rgetsockname(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    zero_or(table::get(socket).map(|socket| {
+    zero_or(|| {
+        let socket = table::get(socket)?;
         // SAFETY: the caller's room.
         unsafe { write_address(socket.local_addr(), socket.domain(), addr, len) };
-    }))
+        Ok(())
+    })
 }
 
 /// `rgetpeername` of `rsocket(7)`
@@ -174,12 +191,13 @@ pub unsafe extern "C" fn rgetpeername(
     addr: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    zero_or(table::get(socket).and_then(|socket| {
+    zero_or(|| {
+        let socket = table::get(socket)?;
         let peer = socket.peer_addr()?;
         // SAFETY: the caller's room.
         unsafe { write_address(Some(peer), socket.domain(), addr, len) };
         Ok(())
-    }))
+    })
 }
 
 /// `rsetsockopt` of `rsocket(7)`
@@ -190,14 +208,15 @@ pub unsafe extern "C" fn rsetsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    zero_or(table::get(socket).and_then(|socket| {
+    zero_or(|| {
+        let socket = table::get(socket)?;
         if value.is_null() {
             return Err(Errno(libc::EFAULT));
         }
         // SAFETY: `value` is the caller's, of `len` bytes.
         let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), len as usize) };
         socket.set_option(level, name, value)
-    }))
+    })
 }
 
 /// `rgetsockopt` of `rsocket(7)`
@@ -208,7 +227,8 @@ pub unsafe extern "C" fn rgetsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    zero_or(table::get(socket).and_then(|socket| {
+    zero_or(|| {
+        let socket = table::get(socket)?;
         if value.is_null() || len.is_null() {
             return Err(Errno(libc::EFAULT));
         }
@@ -220,7 +240,7 @@ pub unsafe extern "C" fn rgetsockopt(
             *len = socklen_t::try_from(room).unwrap_or(0);
         }
         Ok(())
-    }))
+    })
 }
 
 fn fcntl(fd: RawFd, command: c_int, argument: c_int) -> Result<c_int> {
@@ -245,7 +265,7 @@ fn fcntl(fd: RawFd, command: c_int, argument: c_int) -> Result<c_int> {
 
 /// `rfcntl` of `rsocket(7)`. The C function is variadic; an `int` comes in the same place.
 pub unsafe extern "C" fn rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
-    answer(fcntl(socket, command, argument))
+    answer(|| fcntl(socket, command, argument))
 }
 
 /// `riomap` of `rsocket(7)`
@@ -257,19 +277,21 @@ pub unsafe extern "C" fn riomap(
     _flags: c_int,
     offset: off_t,
 ) -> off_t {
-    answer(table::stream(socket).and_then(|socket| {
+    answer(|| {
+        let socket = table::stream(socket)?;
         let connection = socket.connection().ok_or(Errno(libc::EINVAL))?;
         // SAFETY: the caller's memory, which stays until it is unmapped.
         unsafe { connection.map((buf, len), prot, offset) }
-    }))
+    })
 }
 
 /// `riounmap` of `rsocket(7)`
 pub unsafe extern "C" fn riounmap(socket: c_int, buf: *mut c_void, len: usize) -> c_int {
-    zero_or(table::stream(socket).and_then(|socket| {
+    zero_or(|| {
+        let socket = table::stream(socket)?;
         let connection = socket.connection().ok_or(Errno(libc::EINVAL))?;
         connection.unmap(buf.addr(), len)
-    }))
+    })
 }
 
 /// `rpoll` of `rsocket(7)`
@@ -281,7 +303,7 @@ pub unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) 
         // SAFETY: the caller's array, which nobody else uses during the call.
         _ => unsafe { std::slice::from_raw_parts_mut(fds, count) },
     };
-    answer(poll::poll(fds, timeout).map(|ready| c_int::try_from(ready).unwrap_or(c_int::MAX)))
+    answer(|| poll::poll(fds, timeout).map(|ready| c_int::try_from(ready).unwrap_or(c_int::MAX)))
 }
 
 /// `rselect` of `rsocket(7)`
@@ -292,11 +314,12 @@ pub unsafe extern "C" fn rselect(
     exceptfds: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the caller's time.
-    let timeout = unsafe { poll::duration(timeout) };
-    let selected = timeout.and_then(|timeout| {
-        // SAFETY: the caller's sets.
-        unsafe { poll::select(count, [readfds, writefds, exceptfds], timeout) }
-    });
-    answer(selected.map(|ready| c_int::try_from(ready).unwrap_or(c_int::MAX)))
+    answer(|| {
+        // SAFETY: the caller's time and sets.
+        let ready = unsafe {
+            let timeout = poll::duration(timeout)?;
+            poll::select(count, [readfds, writefds, exceptfds], timeout)?
+        };
+        Ok(c_int::try_from(ready).unwrap_or(c_int::MAX))
+    })
 }

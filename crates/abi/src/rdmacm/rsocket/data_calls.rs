@@ -3,12 +3,14 @@
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::ptr;
+use std::sync::Arc;
 
 use libc::{iovec, msghdr, off_t, sockaddr, socklen_t};
 
 use super::buffers::{Buffers, vector};
 use super::calls::{answer, read_address, write_address};
 use super::errno::{Errno, Result};
+use super::handle::Rsocket;
 use super::socket::Socket;
 use super::table;
 
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn rsend(
     let iov = vector(buf, len);
     // SAFETY: the caller's buffer.
     let buffers = unsafe { Buffers::one(&iov) };
-    answer(table::get(socket).and_then(|socket| socket.send(buffers, flags, None)))
+    answer(|| table::get(socket).and_then(|socket| socket.send(buffers, flags, None)))
 }
 
 /// `rsendto` of `rsocket(7)`
@@ -103,11 +105,12 @@ pub unsafe extern "C" fn rsendto(
     addrlen: socklen_t,
 ) -> isize {
     let iov = vector(buf, len);
-    answer(table::get(socket).and_then(|socket| {
+    answer(|| {
+        let socket = table::get(socket)?;
         // SAFETY: the caller's buffer and address.
         let (buffers, to) = unsafe { (Buffers::one(&iov), destined(destination, addrlen)?) };
         socket.send(buffers, flags, to)
-    }))
+    })
 }
 
 /// The address of a call that may have one.
@@ -124,7 +127,8 @@ unsafe fn destined(addr: *const sockaddr, len: socklen_t) -> Result<Option<Socke
 
 /// `rsendmsg` of `rsocket(7)`
 pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_int) -> isize {
-    answer(table::get(socket).and_then(|socket| {
+    answer(|| {
+        let socket = table::get(socket)?;
         // SAFETY: the caller's header and vector.
         let (buffers, msg) = unsafe {
             (
@@ -135,10 +139,16 @@ pub unsafe extern "C" fn rsendmsg(socket: c_int, msg: *const msghdr, flags: c_in
         if !msg.msg_control.is_null() && msg.msg_controllen > 0 {
             return Err(Errno(libc::ENOTSUP));
         }
+        // A stream ignores the name, as TCP and librdmacm do. A length of 0 is no name: the kernel
+        // reads `struct msghdr` so, but not the arguments of `sendto(2)`.
+        let name = match socket {
+            Rsocket::Datagram(_) if msg.msg_namelen > 0 => msg.msg_name.cast::<sockaddr>(),
+            _ => ptr::null_mut(),
+        };
         // SAFETY: the caller's address.
-        let to = unsafe { destined(msg.msg_name.cast(), msg.msg_namelen) }?;
+        let to = unsafe { destined(name, msg.msg_namelen) }?;
         socket.send(buffers, flags, to)
-    }))
+    })
 }
 
 /// `rwrite` of `rsocket(7)`
@@ -149,11 +159,12 @@ pub unsafe extern "C" fn rwrite(socket: c_int, buf: *const c_void, count: usize)
 
 /// `rwritev` of `rsocket(7)`
 pub unsafe extern "C" fn rwritev(socket: c_int, iov: *const iovec, count: c_int) -> isize {
-    answer(table::get(socket).and_then(|socket| {
+    answer(|| {
+        let socket = table::get(socket)?;
         // SAFETY: the caller's vector.
         let buffers = unsafe { elements(iov, element_count(count)?) }?;
         socket.send(buffers, 0, None)
-    }))
+    })
 }
 
 /// `rrecv` of `rsocket(7)`
@@ -172,7 +183,8 @@ pub unsafe extern "C" fn rrecvfrom(
     addrlen: *mut socklen_t,
 ) -> isize {
     let iov = vector(buf, len);
-    answer(table::get(socket).and_then(|socket| {
+    answer(|| {
+        let socket = table::get(socket)?;
         // SAFETY: the caller's buffer.
         let received = socket.receive(unsafe { Buffers::one(&iov) }, flags)?;
         let from = match received.from {
@@ -184,12 +196,13 @@ pub unsafe extern "C" fn rrecvfrom(
             unsafe { write_address(from, socket.domain(), source, addrlen) };
         }
         Ok(counted(received.told(flags)))
-    }))
+    })
 }
 
 /// `rrecvmsg` of `rsocket(7)`
 pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int) -> isize {
-    answer(table::get(socket).and_then(|socket| {
+    answer(|| {
+        let socket = table::get(socket)?;
         // SAFETY: the caller's header and vector.
         let buffers = unsafe { elements((*msg).msg_iov, any_count((*msg).msg_iovlen))? };
         let received = socket.receive(buffers, flags)?;
@@ -209,7 +222,7 @@ pub unsafe extern "C" fn rrecvmsg(socket: c_int, msg: *mut msghdr, flags: c_int)
             };
         }
         Ok(counted(received.told(flags)))
-    }))
+    })
 }
 
 /// `rread` of `rsocket(7)`
@@ -220,12 +233,13 @@ pub unsafe extern "C" fn rread(socket: c_int, buf: *mut c_void, count: usize) ->
 
 /// `rreadv` of `rsocket(7)`
 pub unsafe extern "C" fn rreadv(socket: c_int, iov: *const iovec, count: c_int) -> isize {
-    answer(table::get(socket).and_then(|socket| {
+    answer(|| {
+        let socket = table::get(socket)?;
         // SAFETY: the caller's vector.
         let buffers = unsafe { elements(iov, element_count(count)?) }?;
         let received = socket.receive(buffers, 0)?;
         Ok(counted(received.told(0)))
-    }))
+    })
 }
 
 /// `riowrite` of `rsocket(7)`
@@ -240,7 +254,7 @@ pub unsafe extern "C" fn riowrite(
     // SAFETY: the caller's buffer.
     let mut from = unsafe { Buffers::one(&iov) };
     let nonblocking = flags & libc::MSG_DONTWAIT != 0;
-    let written = table::stream(socket).and_then(|socket| {
+    let write = |socket: Arc<Socket>| {
         let done = socket.on_connection(nonblocking, |connection, waiters| {
             connection.try_write_at(&mut from, offset.cast_unsigned(), waiters)
         });
@@ -248,6 +262,6 @@ pub unsafe extern "C" fn riowrite(
             Err(error) if from.done() == 0 => Err(error),
             _ => Ok(counted(from.done())),
         }
-    });
-    answer(written).cast_unsigned()
+    };
+    answer(|| table::stream(socket).and_then(write)).cast_unsigned()
 }

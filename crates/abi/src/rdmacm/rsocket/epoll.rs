@@ -195,7 +195,7 @@ fn create(flags: c_int) -> Result<RawFd> {
 
 /// `repoll_create`: as `epoll_create1(2)`.
 pub unsafe extern "C" fn repoll_create(flags: c_int) -> c_int {
-    answer(create(flags))
+    answer(|| create(flags))
 }
 
 /// `repoll_ctl`: as `epoll_ctl(2)`. `EPOLLET` has no effect.
@@ -205,11 +205,12 @@ pub unsafe extern "C" fn repoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    zero_or(table::instance(instance).and_then(|instance| {
+    zero_or(|| {
+        let instance = table::instance(instance)?;
         // SAFETY: the caller's event, if there is one.
         let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
         instance.control(operation, fd, event)
-    }))
+    })
 }
 
 /// `repoll_wait`: as `epoll_wait(2)`.
@@ -219,7 +220,8 @@ pub unsafe extern "C" fn repoll_wait(
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    answer(table::instance(instance).and_then(|instance| {
+    answer(|| {
+        let instance = table::instance(instance)?;
         let room = usize::try_from(most).ok().filter(|room| *room > 0);
         let room = room.ok_or(Errno(libc::EINVAL))?;
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
@@ -231,7 +233,7 @@ pub unsafe extern "C" fn repoll_wait(
             unsafe { events.add(at).write_unaligned(*event) };
         }
         Ok(c_int::try_from(found.len()).unwrap_or(c_int::MAX))
-    }))
+    })
 }
 
 #[cfg(test)]
