@@ -142,6 +142,9 @@ static void connected(void)
 	struct sockaddr_storage at, other_at, own, peer;
 	socklen_t length, own_length = sizeof own, peer_length = sizeof peer;
 	int server = bound(&at, &length, 0), other = bound(&other_at, &length, 0), client = k->socket(family, SOCK_DGRAM, 0);
+	struct iovec ask = { "ask", 3 };
+	/* A length of 0 is no name. */
+	struct msghdr out = { .msg_name = &other_at, .msg_iov = &ask, .msg_iovlen = 1 };
 
 	REFUSED(k->send(client, "x", 1, 0) == -1, EDESTADDRREQ);
 	REFUSED(k->getpeername(client, (struct sockaddr *)&peer, &peer_length), ENOTCONN);
@@ -151,7 +154,7 @@ static void connected(void)
 	MUST(k->getsockname(client, (struct sockaddr *)&own, &own_length));
 	for (int i = 0; i < 20; i++) {
 		EXPECT(k->sendto(other, "other", 5, 0, (struct sockaddr *)&own, own_length) == 5);
-		EXPECT(k->send(client, "ask", 3, 0) == 3);
+		EXPECT(i % 2 ? k->send(client, "ask", 3, 0) == 3 : k->sendmsg(client, &out, 0) == 3);
 		peer_length = sizeof peer;
 		EXPECT(k->recvfrom(server, came, sizeof came, 0, (struct sockaddr *)&peer, &peer_length) == 3);
 		EXPECT(k->sendto(server, "answer", 6, 0, (struct sockaddr *)&peer, peer_length) == 6);
@@ -271,6 +274,52 @@ static void shared(void)
 	MUST(k->close(server));
 }
 
+static void *receives_nothing(void *fd)
+{
+	char byte;
+
+	return (void *)(intptr_t)k->recv(*(int *)fd, &byte, 1, 0);
+}
+
+/* The end of a socket that was never connected is refused, but wakes a thread that receives, and is no news for ever. */
+static void unconnected_end(void)
+{
+	struct timespec pause = { .tv_nsec = 50000000 }, before, after;
+	struct sockaddr_storage at;
+	socklen_t length;
+	int server = bound(&at, &length, 0);
+	pthread_t thread;
+	void *result;
+
+	EXPECT(pthread_create(&thread, NULL, receives_nothing, &server) == 0);
+	/* The other thread sleeps by then, as a rule; the case holds if not. */
+	nanosleep(&pause, NULL);
+	REFUSED(k->shutdown(server, SHUT_RD), ENOTCONN);
+	pthread_join(thread, &result);
+	EXPECT(result == NULL && receives_nothing(&server) == NULL);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+	EXPECT(polled(server, 0, 200) == 0);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+	EXPECT((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 < 100);
+	EXPECT(k->sendto(server, "x", 1, 0, (struct sockaddr *)&at, length) == 1);
+	REFUSED(k->shutdown(server, SHUT_WR), ENOTCONN);
+	REFUSED(k->sendto(server, "x", 1, 0, (struct sockaddr *)&at, length) == -1, EPIPE);
+	MUST(k->close(server));
+}
+
+/* What would fill a queue of errors that no call of rsockets reads. */
+static void refused_options(void)
+{
+	int fd = rsocket(family, SOCK_DGRAM, 0), on = 1;
+
+	EXPECT(fd >= 0);
+	MUST(rsetsockopt(fd, SOL_SOCKET, SO_BROADCAST, &on, sizeof on));
+	REFUSED(rsetsockopt(fd, IPPROTO_IP, IP_RECVERR, &on, sizeof on), ENOPROTOOPT);
+	REFUSED(rsetsockopt(fd, IPPROTO_IPV6, IPV6_RECVERR, &on, sizeof on), ENOPROTOOPT);
+	REFUSED(rsetsockopt(fd, SOL_SOCKET, SO_TIMESTAMPING, &on, sizeof on), ENOPROTOOPT);
+	MUST(rclose(fd));
+}
+
 /* A packet of UDP that is none of an rsocket is not delivered, and ends nothing. */
 static void stranger(void)
 {
@@ -295,7 +344,7 @@ int main(int argc, char **argv)
 		void (*run)(void);
 	} cases[] = {
 		{ "lengths", lengths }, { "connected", connected }, { "flags", flags }, { "shared", shared },
-		{ "again", again },   { "refused", refused },
+		{ "again", again },   { "refused", refused },	  { "unconnected_end", unconnected_end },
 	};
 
 	if (argc != 2) {
@@ -310,6 +359,7 @@ int main(int argc, char **argv)
 			cases[i].run();
 		}
 	k = &kinds[1];
+	refused_options();
 	stranger();
 	puts("as the socket call does");
 	return 0;

@@ -4,10 +4,12 @@ use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::Arc;
 
-use ferroce_nic::Protocol;
+use ferroce_nic::{Device, Protocol};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::ud::{GRH_LEN, GrhRoute};
+use ferroce_proto::verbs::Mtu;
 use libc::{c_int, c_void};
 
 use super::super::buffers::Buffers;
@@ -25,6 +27,10 @@ use crate::types::{
     ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_global_route, ibv_pd, ibv_qp,
     ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_send_wr_ud, ibv_sge, ibv_wc,
 };
+#[cfg(test)]
+use crate::types::{IBV_QP_STATE, IBV_QPS_ERR, ibv_qp_attr};
+#[cfg(test)]
+use crate::verbs::ibv_modify_qp;
 use crate::verbs::{
     ibv_ack_cq_events, ibv_create_ah, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_ah,
     ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, poll_cq, post_recv, post_send,
@@ -40,6 +46,11 @@ const QKEY: u32 = 0x0123_4567;
 const RECEIVE: u64 = 1 << 63;
 /// Completions that are taken at once.
 const BATCH: c_int = 16;
+/// Most bytes of a packet's payload. A receive has room for so many, since a peer's port may have a
+/// larger MTU than this one's: a packet that is longer than its receive ends the queue pair.
+const LONGEST: usize = Mtu::B4096.bytes() as usize;
+/// Bytes of a receive.
+const SLOT: usize = GRH_LEN + LONGEST;
 
 /// A datagram that came, with what the device says of its sender.
 pub(super) struct Came<'a> {
@@ -54,14 +65,15 @@ pub(super) struct Came<'a> {
 #[derive(Debug)]
 pub(super) struct Endpoint {
     id: CmId,
+    device: Arc<Device>,
     pd: *mut ibv_pd,
     channel: *mut ibv_comp_channel,
     cq: *mut ibv_cq,
     receive: Memory,
     send: Memory,
-    /// Most bytes of a datagram, with its header.
-    mtu: usize,
     gid_index: u8,
+    /// A work request has failed, so all later ones do.
+    has_failed: bool,
     /// Places of the send memory that no work request uses.
     free: Vec<usize>,
 }
@@ -100,14 +112,13 @@ impl Endpoint {
         let own = gids.iter().find(|entry| entry.gid == Gid::from_ip(local));
         let gid_index = own.and_then(|entry| u8::try_from(entry.index).ok());
         let gid_index = gid_index.ok_or(Errno(libc::ENODEV))?;
-        let mtu = device.port().active_mtu.bytes() as usize;
         let bytes = |count: u32, each: usize| count as usize * each;
         // SAFETY: the identifier's protection domain is the device's, which lives for ever.
         let (receive, send) = unsafe {
             let access = IBV_ACCESS_LOCAL_WRITE;
             (
-                Memory::new(pd, bytes(RECEIVES, GRH_LEN + mtu), access)?,
-                Memory::new(pd, bytes(SENDS, mtu), access)?,
+                Memory::new(pd, bytes(RECEIVES, SLOT), access)?,
+                Memory::new(pd, bytes(SENDS, LONGEST), access)?,
             )
         };
         // SAFETY: a live context.
@@ -115,13 +126,14 @@ impl Endpoint {
         let free = (0..SENDS as usize).collect();
         let endpoint = Self {
             id,
+            device,
             pd,
             channel,
             cq,
             receive,
             send,
-            mtu,
             gid_index,
+            has_failed: false,
             free,
         };
         endpoint.start()?;
@@ -158,15 +170,33 @@ impl Endpoint {
         unsafe { (*self.id.as_ptr()).qp }
     }
 
+    /// Puts the queue pair into ERR, as what cannot be received or sent does.
+    #[cfg(test)]
+    pub(super) fn break_down(&self) {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_ERR,
+            ..ibv_qp_attr::zeroed()
+        };
+        let mask = c_int::try_from(IBV_QP_STATE).unwrap();
+        // SAFETY: a live queue pair, and attributes.
+        assert_eq!(unsafe { ibv_modify_qp(self.qp(), &raw mut attr, mask) }, 0);
+    }
+
     /// Number of the queue pair.
     pub(super) fn qpn(&self) -> Qpn {
         // SAFETY: live as long as `self`.
         Qpn::new(unsafe { (*self.qp()).qp_num })
     }
 
-    /// Most bytes of a datagram, with its header.
+    /// Most bytes of a datagram, with its header: the port's MTU, which follows its interface.
     pub(super) fn mtu(&self) -> usize {
-        self.mtu
+        self.device.port().active_mtu.bytes() as usize
+    }
+
+    /// Whether nothing comes or goes any more: the owner drops the endpoint, and the peers that it
+    /// knows by it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed
     }
 
     /// Whether a datagram can be sent now.
@@ -201,14 +231,10 @@ impl Endpoint {
         taken > 0
     }
 
-    fn receive_slot(&self, slot: usize) -> usize {
-        slot * (GRH_LEN + self.mtu)
-    }
-
     fn post_receive(&self, slot: usize) -> Result<()> {
         let mut sge = ibv_sge {
-            addr: self.receive.address(self.receive_slot(slot)),
-            length: u32::try_from(GRH_LEN + self.mtu).unwrap_or(0),
+            addr: self.receive.address(slot * SLOT),
+            length: u32::try_from(SLOT).unwrap_or(0),
             lkey: self.receive.local_key(),
         };
         let mut wr = ibv_recv_wr {
@@ -234,11 +260,11 @@ impl Endpoint {
         from: &mut Buffers<'_>,
     ) -> Result<()> {
         let slot = self.free.pop().ok_or(Errno(libc::EAGAIN))?;
-        let start = slot * self.mtu;
+        let start = slot * LONGEST;
         // SAFETY: the header can be read.
         unsafe { self.send.put(start, header.as_ptr(), header.len()) };
         let mut at = start + header.len();
-        from.advance(self.mtu - header.len(), |piece, len| {
+        from.advance(LONGEST - header.len(), |piece, len| {
             // SAFETY: bytes of the program's buffer.
             unsafe { self.send.put(at, piece, len) };
             at += len;
@@ -273,39 +299,45 @@ impl Endpoint {
         }
     }
 
-    /// Takes what has completed, at most one batch, and posts receives again.
-    pub(super) fn poll(&mut self, mut each: impl FnMut(&Came<'_>)) -> Result<Polled> {
+    /// Takes what has completed, at most one batch, and posts receives again. After a failure it
+    /// posts none: they would be flushed, and taking their completions would never end.
+    pub(super) fn poll(&mut self, mut each: impl FnMut(&Came<'_>)) -> Polled {
         let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH as usize];
         // SAFETY: the queue is live, and `wcs` has room for `BATCH` entries.
         let polled = unsafe { poll_cq(self.cq, BATCH, wcs.as_mut_ptr().cast()) };
-        let polled = usize::try_from(polled).map_err(|_| Errno(libc::EIO))?;
+        let Ok(polled) = usize::try_from(polled) else {
+            self.has_failed = true;
+            return Polled::All;
+        };
         for wc in &wcs[..polled] {
             // SAFETY: the call has filled the first `polled` entries.
             let wc = unsafe { wc.assume_init_ref() };
             let slot = usize::try_from(wc.wr_id & !RECEIVE).unwrap_or(0);
-            if wc.wr_id & RECEIVE == 0 {
+            if wc.status != IBV_WC_SUCCESS {
+                self.has_failed = true;
+            } else if wc.wr_id & RECEIVE == 0 {
                 self.free.push(slot);
-                continue;
+            } else {
+                self.take(slot, wc, &mut each);
+                self.has_failed |= self.post_receive(slot).is_err();
             }
-            self.take(slot, wc, &mut each);
-            self.post_receive(slot)?;
         }
-        Ok(match polled {
+        match polled {
             0 => Polled::Nothing,
-            _ if polled == wcs.len() => Polled::Part,
+            _ if polled == wcs.len() && !self.has_failed => Polled::Part,
             _ => Polled::All,
-        })
+        }
     }
 
     fn take(&self, slot: usize, wc: &ibv_wc, each: &mut impl FnMut(&Came<'_>)) {
         let len = wc.byte_len as usize;
-        if wc.status != IBV_WC_SUCCESS || wc.wc_flags & IBV_WC_GRH == 0 || len < GRH_LEN {
+        if wc.wc_flags & IBV_WC_GRH == 0 || len < GRH_LEN {
             return;
         }
-        let mut bytes = vec![0; len.min(GRH_LEN + self.mtu)];
+        let mut bytes = vec![0; len.min(SLOT)];
         // SAFETY: the buffer is so long.
         unsafe {
-            let at = self.receive_slot(slot);
+            let at = slot * SLOT;
             self.receive.get(at, bytes.as_mut_ptr(), bytes.len());
         }
         let Some((route, bytes)) = bytes.split_first_chunk::<GRH_LEN>() else {

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::ptr;
 
-use libc::epoll_event;
+use libc::{c_int, epoll_event};
 
 use super::super::errno::{Errno, Result};
 
@@ -35,17 +35,30 @@ impl Epoll {
         self.fd
     }
 
-    /// Adds a descriptor.
+    /// Adds a descriptor: readable is what counts.
     pub(super) fn add(&self, fd: RawFd) -> Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN)
+    }
+
+    /// Has these events of a descriptor count. Errors count always (epoll_ctl(2)).
+    pub(super) fn set(&self, fd: RawFd, events: c_int) -> Result<()> {
+        self.control(libc::EPOLL_CTL_MOD, fd, events)
+    }
+
+    /// Takes a descriptor out. To close it is not enough: a child of `fork` may have it, too.
+    pub(super) fn remove(&self, fd: RawFd) -> Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd, 0)
+    }
+
+    fn control(&self, operation: c_int, fd: RawFd, events: c_int) -> Result<()> {
         let mut event = epoll_event {
-            events: libc::EPOLLIN.cast_unsigned(),
+            events: events.cast_unsigned(),
             u64: 0,
         };
         let event: *mut epoll_event = ptr::from_mut(&mut event);
         // SAFETY: a live event.
-        let added =
-            unsafe { libc::syscall(libc::SYS_epoll_ctl, self.fd, libc::EPOLL_CTL_ADD, fd, event) };
-        if added < 0 {
+        let done = unsafe { libc::syscall(libc::SYS_epoll_ctl, self.fd, operation, fd, event) };
+        if done < 0 {
             return Err(Errno::last());
         }
         Ok(())

@@ -10,6 +10,8 @@
 mod endpoint;
 mod epoll;
 mod peers;
+#[cfg(test)]
+mod tests;
 mod transfer;
 mod udp;
 
@@ -18,7 +20,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::rsocket::datagram::{self, Hello, HelloKind};
@@ -41,16 +43,35 @@ const INBOX_ENTRY: usize = 64;
 const BATCH: usize = 32;
 /// Longest UDP packet.
 const PACKET: usize = 1 << 16;
+/// How long an address is left to UDP after no endpoint could be made there, or one has failed.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Options that fill the error queue of a UDP socket. It is readable while that queue has entries,
+/// which only the program could take, so a thread that sleeps for the socket would not sleep.
+const ERROR_QUEUE: [(c_int, c_int); 5] = [
+    (libc::IPPROTO_IP, libc::IP_RECVERR),
+    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+    (libc::SOL_SOCKET, SO_TIMESTAMPING_NEW),
+    (libc::SOL_SOCKET, libc::SO_TXTIME),
+];
+/// `SO_TIMESTAMPING` with 64 bits of time (asm-generic/socket.h).
+const SO_TIMESTAMPING_NEW: c_int = 65;
 
 /// A datagram and its sender.
 type Datagram = (SocketAddr, Vec<u8>);
+
+/// UD at an address of this host, or how long UDP serves there before another try.
+type Ud = std::result::Result<Endpoint, Instant>;
 
 /// What the lock of a socket holds. Peers are dropped before the endpoints that they name.
 #[derive(Debug)]
 struct State {
     peers: Peers,
-    /// By address of this host; `None`: no UD from there.
-    endpoints: BTreeMap<IpAddr, Option<Endpoint>>,
+    /// By address of this host.
+    endpoints: BTreeMap<IpAddr, Ud>,
+    /// When a call last found no UD datagram left: those that are found next came later.
+    drained: Instant,
     inbox: VecDeque<Datagram>,
     inbox_bytes: usize,
     /// The address that the socket is bound to, once it is.
@@ -60,6 +81,8 @@ struct State {
     error: Option<Errno>,
     no_reads: bool,
     no_writes: bool,
+    /// A thread asked whether it can send, and the UDP socket had no room.
+    awaits_room: bool,
     /// Room for a UDP packet.
     packet: Vec<u8>,
 }
@@ -123,8 +146,8 @@ impl State {
     }
 
     /// Takes UD datagrams, and what was sent.
-    fn take_ud(&mut self) -> Result<Polled> {
-        let now = Instant::now();
+    fn take_ud(&mut self) -> Polled {
+        let (now, since) = (Instant::now(), self.drained);
         let (mut came, mut all) = (Vec::new(), Polled::Nothing);
         for endpoint in self.endpoints.values_mut().flatten() {
             let polled = endpoint.poll(|datagram| {
@@ -133,15 +156,18 @@ impl State {
                 };
                 let source = canonical(source);
                 let is_true = source.ip() == datagram.ip.to_canonical();
-                if is_true && self.peers.is_from(source, datagram.qpn, now) {
+                if is_true && self.peers.is_from(source, datagram.qpn, since, now) {
                     came.push((source, bytes.to_vec()));
                 }
-            })?;
+            });
             all = match (all, polled) {
                 (Polled::Part, _) | (_, Polled::Part) => Polled::Part,
                 (Polled::Nothing, Polled::Nothing) => Polled::Nothing,
                 _ => Polled::All,
             };
+        }
+        if all != Polled::Part {
+            self.drained = now;
         }
         for datagram in came {
             if self
@@ -151,7 +177,7 @@ impl State {
                 self.keep(datagram);
             }
         }
-        Ok(all)
+        all
     }
 }
 
@@ -164,6 +190,7 @@ impl DatagramSocket {
         let state = State {
             peers: Peers::default(),
             endpoints: BTreeMap::new(),
+            drained: Instant::now(),
             inbox: VecDeque::new(),
             inbox_bytes: 0,
             local: None,
@@ -171,6 +198,7 @@ impl DatagramSocket {
             error: None,
             no_reads: false,
             no_writes: false,
+            awaits_room: false,
             packet: vec![0; PACKET],
         };
         Ok(Arc::new(Self {
@@ -229,14 +257,35 @@ impl DatagramSocket {
     }
 
     /// `rshutdown`.
+    ///
+    /// # Errors
+    /// ENOTCONN; the directions have ended all the same, as in the kernel (`inet_shutdown`).
     pub(super) fn shutdown(&self, how: c_int) -> Result<()> {
         let mut state = self.state();
-        self.udp.shutdown(how)?;
+        let shut = self.udp.shutdown(how);
+        if !matches!(shut, Ok(()) | Err(Errno(libc::ENOTCONN))) {
+            return shut;
+        }
         state.no_reads |= how != libc::SHUT_WR;
         state.no_writes |= how != libc::SHUT_RD;
+        self.set_events(&state);
         drop(state);
         self.waiters.wake_all();
-        Ok(())
+        shut
+    }
+
+    /// Has those events of the UDP socket wake threads that any may wait for. After the end of
+    /// reading it is readable for ever.
+    fn set_events(&self, state: &State) {
+        let mut events = 0;
+        if !state.no_reads {
+            events |= libc::EPOLLIN;
+        }
+        if state.awaits_room {
+            events |= libc::EPOLLOUT;
+        }
+        // It cannot fail: the descriptor was added, and needs no memory now.
+        let _ = self.epoll.set(self.udp.fd(), events);
     }
 
     /// `rgetsockname`.
@@ -249,8 +298,11 @@ impl DatagramSocket {
         self.udp.peer_addr()
     }
 
-    /// `rsetsockopt`: those of the UDP socket.
+    /// `rsetsockopt`: those of the UDP socket, but for [`ERROR_QUEUE`].
     pub(super) fn set_option(&self, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
+        if ERROR_QUEUE.contains(&(level, name)) {
+            return Err(Errno(libc::ENOPROTOOPT));
+        }
         self.udp.set_option(level, name, value)
     }
 
@@ -278,14 +330,34 @@ impl DatagramSocket {
             taken += 1;
         }
         state.packet = packet;
-        match state.take_ud() {
-            Ok(Polled::Nothing) if taken == 0 => {}
-            Ok(Polled::Nothing | Polled::All) => self.waiters.wake_others(),
+        let polled = state.take_ud();
+        if polled != Polled::Nothing {
+            self.drop_failed(state);
+        }
+        let has_room = state.awaits_room && self.udp.is_writable();
+        if has_room {
+            state.awaits_room = false;
+            self.set_events(state);
+        }
+        match polled {
+            Polled::Nothing if taken == 0 && !has_room => {}
+            Polled::Nothing | Polled::All => self.waiters.wake_others(),
             // An armed queue says nothing of what it holds already, so no thread may sleep now.
-            Ok(Polled::Part) => self.waiters.wake_all(),
-            Err(error) => {
-                state.error = Some(error);
-                self.waiters.wake_others();
+            Polled::Part => self.waiters.wake_all(),
+        }
+    }
+
+    /// Drops endpoints that have failed, and what peers told of them: UDP serves instead.
+    fn drop_failed(&self, state: &mut State) {
+        for (local, ud) in &mut state.endpoints {
+            if let Ok(endpoint) = ud
+                && endpoint.has_failed()
+            {
+                tracing::warn!(target: "ferroce::rdmacm", %local, "an rsocket's UD queue pair has failed: UDP serves");
+                // The address handles go first.
+                state.peers.forget(*local);
+                let _ = self.epoll.remove(endpoint.fd());
+                *ud = Err(Instant::now() + RETRY);
             }
         }
     }
@@ -316,7 +388,7 @@ impl DatagramSocket {
             is_answer: hello.kind == HelloKind::Answer,
         };
         let is_known = peers.learn(from, told, local, Instant::now(), || {
-            let endpoint = endpoints.get(&local)?.as_ref()?;
+            let endpoint = endpoints.get(&local)?.as_ref().ok()?;
             endpoint.address_handle(from.ip().to_canonical()).ok()
         });
         if is_known && hello.kind == HelloKind::Data {
@@ -344,17 +416,19 @@ impl DatagramSocket {
         if !is_usable(local) || !is_usable(peer.ip().to_canonical()) {
             return None;
         }
-        let endpoint = state.endpoints.entry(local).or_insert_with(|| {
+        let now = Instant::now();
+        let ud = state.endpoints.entry(local).or_insert(Err(now));
+        if matches!(ud, Err(until) if *until <= now) {
             let made = Endpoint::new(local).and_then(|endpoint| {
                 self.epoll.add(endpoint.fd())?;
                 Ok(endpoint)
             });
-            made.inspect_err(|Errno(errno)| {
+            *ud = made.map_err(|Errno(errno)| {
                 tracing::debug!(target: "ferroce::rdmacm", %local, errno, "datagrams stay with UDP");
-            })
-            .ok()
-        });
-        Some((local, endpoint.as_ref()?.qpn()))
+                now + RETRY
+            });
+        }
+        Some((local, ud.as_ref().ok()?.qpn()))
     }
 
     fn own_ip(&self, state: &State, peer: SocketAddr) -> Option<IpAddr> {
@@ -375,8 +449,15 @@ impl DatagramSocket {
         if state.no_reads {
             revents |= libc::POLLRDHUP;
         }
-        if state.endpoints().all(|endpoint| endpoint.has_room()) {
-            revents |= libc::POLLOUT | libc::POLLWRNORM;
+        let writable = libc::POLLOUT | libc::POLLWRNORM;
+        // Which way the next datagram takes is not known before.
+        if events & writable != 0 && state.endpoints().all(|endpoint| endpoint.has_room()) {
+            if self.udp.is_writable() {
+                revents |= writable;
+            } else {
+                state.awaits_room = true;
+                self.set_events(&state);
+            }
         }
         let mut always = 0;
         if state.error.is_some() {

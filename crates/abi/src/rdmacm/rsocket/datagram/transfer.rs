@@ -59,7 +59,7 @@ impl DatagramSocket {
         let port = state.local.map_or(0, |local| local.port());
         let state = &mut *state;
         if let Some(known) = state.peers.fresh(peer, Instant::now())
-            && let Some(Some(endpoint)) = state.endpoints.get_mut(&known.local)
+            && let Some(Ok(endpoint)) = state.endpoints.get_mut(&known.local)
         {
             let (header, header_len) = datagram::header((known.local, port).into());
             if header_len + from.left() <= endpoint.mtu() {
@@ -86,7 +86,11 @@ impl DatagramSocket {
             return Err(Errno(libc::EMSGSIZE));
         }
         // Without a number the peer stays with UDP, too.
-        let (address, qpn) = self.own_number(state, peer).unwrap_or_else(|| {
+        let own_number = self.own_number(state, peer);
+        if own_number.is_some() {
+            state.peers.ask(peer, Instant::now());
+        }
+        let (address, qpn) = own_number.unwrap_or_else(|| {
             let own = self.own_ip(state, peer);
             (
                 own.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),

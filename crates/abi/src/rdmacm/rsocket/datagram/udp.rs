@@ -3,10 +3,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
+use std::time::Duration;
 
-use libc::{c_int, c_long, c_void, sockaddr, sockaddr_storage, socklen_t};
+use libc::{c_int, c_long, c_void, pollfd, sockaddr, sockaddr_storage, socklen_t};
 
 use super::super::errno::{Errno, Result};
+use super::super::wait;
 use crate::sockaddr as address;
 
 /// A blocking UDP socket, closed on drop. The program does not see its number.
@@ -84,6 +86,16 @@ impl Udp {
     pub(super) fn shutdown(&self, how: c_int) -> Result<()> {
         // SAFETY: takes no pointers.
         checked(unsafe { libc::syscall(libc::SYS_shutdown, self.fd, how) }).map(drop)
+    }
+
+    /// Whether a packet can be sent without waiting. If the kernel cannot say, the send will.
+    pub(super) fn is_writable(&self) -> bool {
+        let mut fds = [pollfd {
+            fd: self.fd,
+            events: libc::POLLOUT,
+            revents: 0,
+        }];
+        wait::poll(&mut fds, Some(Duration::ZERO)) != Ok(0)
     }
 
     /// Sends a packet; without an address to the peer that the socket is connected to.
