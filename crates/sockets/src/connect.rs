@@ -4,15 +4,15 @@
 use std::ffi::c_int;
 use std::os::fd::RawFd;
 
-use crate::address::{Connection, End, Family, listener_name, port_name};
+use crate::address::{End, Family, listener_name, port_name};
 use crate::count::{Reason, stays};
 use crate::diag::{Diag, LISTEN};
 use crate::kept::Kept;
 use crate::lock::Held;
-use crate::offers::Place;
-use crate::sys::{self, Address, Whose};
-use crate::table::{self, flag};
-use crate::{hide, lock, offers, patience, replace, rules, signals, token};
+use crate::offers::{Offered, Place};
+use crate::sys::{self, Address};
+use crate::table::{self, Kind, flag};
+use crate::{hide, lock, offers, patience, rules, signals, token};
 
 /// Priority of a client's stream whose program's socket is of `AF_INET6`. A stream has no other use
 /// for it, and each process that gets the stream can ask for it.
@@ -21,15 +21,12 @@ const V6: c_int = 6;
 /// A stream that waits in a listener's queue until the server takes its token.
 #[derive(Debug)]
 pub(crate) struct Offer {
-    stream: Owned,
-    token: Owned,
     place: Place,
-    family: Family,
     /// Cookies of the listener and of the program's socket.
     listener: u64,
     socket: u64,
-    /// A child of `fork` has no offers: it may return from a `connect` that its parent began, in a
-    /// signal handler.
+    /// A child that was made without `fork` has no offers. A signal handler that makes one may
+    /// return in it to a `connect` that its parent began.
     process: libc::pid_t,
 }
 
@@ -73,6 +70,11 @@ fn find(fd: RawFd, to: End) -> Result<Offer, Reason> {
         return Err(Reason::NotHidden);
     }
     let held = lock::hold();
+    offers::decide(fd, &held);
+    // Another thread may have copied or watched the socket, or called `fork`.
+    if table::get(fd).kind != Kind::Fresh {
+        return Err(Reason::Known);
+    }
     let diag = Diag::open(&held).ok_or(Reason::NoDiag)?;
     let listener = diag.listener(to).ok_or(Reason::PeerIsPlain)?;
     if listener.state != LISTEN {
@@ -82,20 +84,43 @@ fn find(fd: RawFd, to: End) -> Result<Offer, Reason> {
         return Err(Reason::NotWorthIt);
     }
     let stream = stream_to(listener.cookie)?;
+    if family == Family::V6 {
+        let _ = sys::set_option(stream.0, libc::SOL_SOCKET, libc::SO_PRIORITY, V6);
+    }
     let token = Owned(token::make().ok_or(Reason::NoDescriptor)?);
     let socket = sys::cookie(fd).map_err(|_| Reason::NoDiag)?;
-    sys::send_descriptor(stream.0, socket.to_ne_bytes(), token.0)
-        .map_err(|_| Reason::PeerIsPlain)?;
-    let place = offers::add(stream.0, token.0, fd, &held).ok_or(Reason::NoDescriptor)?;
     Ok(Offer {
-        stream,
-        token,
-        place,
-        family,
+        place: send(stream, token, (fd, socket), &held)?,
         listener: listener.cookie,
         socket,
         process: own_process(),
     })
+}
+
+/// Sends the cookie of the program's socket, and the token. The offer has a place before the
+/// server may take the token.
+fn send(
+    stream: Owned,
+    token: Owned,
+    (socket, cookie): (RawFd, u64),
+    held: &Held,
+) -> Result<Place, Reason> {
+    let offered = Offered {
+        stream: stream.0,
+        token: token.0,
+        socket,
+        cookie,
+    };
+    let place = offers::add(offered, held).ok_or(Reason::NoDescriptor)?;
+    // They are the place's.
+    stream.into_raw();
+    token.into_raw();
+    let sent = sys::send_descriptor(offered.stream, cookie.to_ne_bytes(), offered.token);
+    if sent.is_err() {
+        place.take(held).into_iter().for_each(Offered::end);
+        return Err(Reason::PeerIsPlain);
+    }
+    Ok(place)
 }
 
 /// A stream in the queue of a listener of this user.
@@ -142,79 +167,46 @@ impl Offer {
     /// leaves it on TCP.
     pub(crate) fn settle(self, fd: RawFd, connecting: bool) {
         let _signals = signals::block();
-        if self.is_lost() {
-            table::spoil(fd);
-            return self.forget();
-        }
-        let ready = self.name(fd);
-        let waits = ready.is_ok();
-        if waits {
-            token::wait(self.token.0, self.stream.0, patience::longest());
-        }
-        let was_taken = !token::take(self.token.0);
-        let held = lock::hold();
-        if was_taken || waits {
-            patience::note(self.listener, was_taken, &held);
-        }
-        // Another thread may have closed the number meanwhile, and opened something else.
-        let is_same = sys::cookie(fd) == Ok(self.socket);
-        if was_taken && is_same {
-            let flags = if connecting { flag::CONNECTING } else { 0 };
-            self.place.remove(&held);
-            // If another thread took the last room meanwhile, TCP's options are lost.
-            let hidden = replace::hide_tcp(fd);
-            replace::replace(fd, self.stream.into_raw(), hidden, flags);
+        if self.process != own_process() {
             return;
         }
-        if is_same {
-            table::spoil(fd);
+        let named = self.name();
+        if let Ok(offered) = named {
+            // Another thread may close these numbers meanwhile: the wait reads nothing.
+            token::wait(offered.token, offered.stream, patience::longest());
         }
-        stays(ready.err().unwrap_or(Reason::NotTaken));
-        self.remove(&held);
-    }
-
-    /// `connect(2)` failed.
-    pub(crate) fn withdraw(self) {
-        if self.is_lost() {
-            return self.forget();
-        }
+        let flags = if connecting { flag::CONNECTING } else { 0 };
         let held = lock::hold();
-        self.remove(&held);
-    }
-
-    /// Whether its descriptors are not this process's any more.
-    fn is_lost(&self) -> bool {
-        self.process != own_process() || !self.place.stands()
-    }
-
-    fn forget(self) {
-        self.stream.into_raw();
-        self.token.into_raw();
-    }
-
-    fn remove(self, held: &Held) {
-        // Copies of the stream, as a child of `vfork` has them, do not keep it.
-        let _ = sys::shutdown(self.stream.0, libc::SHUT_RDWR);
-        self.place.remove(held);
-    }
-
-    /// Gives the stream its connection's name, by which other programs know it.
-    fn name(&self, fd: RawFd) -> Result<(), Reason> {
-        let end = |whose| {
-            let name = sys::name(fd, whose).ok()?;
-            End::new(name.internet()?)
+        let Some(offered) = self.place.take(&held) else {
+            let entry = table::get(fd);
+            if entry.kind == Kind::StandIn && entry.cookie == self.socket {
+                table::add_flags(fd, flags);
+            }
+            return;
         };
-        // It has no peer while it is not established: the listener's queue is full.
-        let server = end(Whose::Peer).ok_or(Reason::NotEstablished)?;
-        let client = end(Whose::Own).ok_or(Reason::NotEstablished)?;
-        let connection = Connection { client, server };
-        if !connection.is_within_host() {
-            return Err(Reason::OtherHost);
+        let was_taken = offered.decide(flags);
+        if was_taken || named.is_ok() {
+            patience::note(self.listener, was_taken, &held);
         }
-        if self.family == Family::V6 {
-            let _ = sys::set_option(self.stream.0, libc::SOL_SOCKET, libc::SO_PRIORITY, V6);
+        if !was_taken {
+            stays(named.err().unwrap_or(Reason::NotTaken));
         }
-        sys::bind(self.stream.0, &connection.name(self.socket)).map_err(|_| Reason::NoDescriptor)
+    }
+
+    /// Gives the stream its name, and returns the offer, unless another thread has decided.
+    fn name(&self) -> Result<Offered, Reason> {
+        let held = lock::hold();
+        let offered = self.place.offered(&held).ok_or(Reason::Known)?;
+        offered.name().map(|()| offered)
+    }
+
+    /// `connect(2)` failed. The program may connect the socket again, so the server must not find a
+    /// full token.
+    pub(crate) fn withdraw(self) {
+        if self.process == own_process() {
+            let held = lock::hold();
+            self.place.take(&held).into_iter().for_each(Offered::end);
+        }
     }
 }
 

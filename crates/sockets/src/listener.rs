@@ -27,6 +27,9 @@ const COOKIE: usize = size_of::<u64>();
 const PEEK: c_int = libc::MSG_PEEK | libc::MSG_DONTWAIT;
 /// Streams that wait for their connection, beyond what the program asks for.
 const BACKLOG: c_int = 4096;
+/// Streams of other users that one `accept` closes. Another user can connect more of them at any
+/// time, and the process's lock is held meanwhile.
+const STRANGERS: u32 = 16;
 /// How long `accept` tries to get the stash from another process. One that is stopped may have it.
 const TURN: Duration = Duration::from_micros(500);
 
@@ -67,11 +70,26 @@ fn stash_of(fd: RawFd, cookie: u64) -> Option<RawFd> {
     ];
     let mut names = names.into_iter().flatten();
     let name = names.find(|name| sys::bind(stash, name).is_ok());
-    if name.is_some_and(|name| sys::connect(stash, &name).is_ok()) {
+    if name.is_some_and(|name| close_to_others(stash, &name).is_ok()) {
         return Some(stash);
     }
     hide::forget(stash);
     None
+}
+
+/// Connects a stash to itself: it takes no other socket's datagrams then (EPERM). Another user may
+/// have sent some since it got its name, so they are discarded.
+fn close_to_others(stash: RawFd, name: &str) -> Result<(), c_int> {
+    sys::connect(stash, name)?;
+    loop {
+        match sys::receive_descriptor(stash) {
+            Ok((_, stranger)) => sys::close(stranger),
+            // A datagram without a descriptor.
+            Err(libc::EMFILE) => {}
+            Err(libc::EAGAIN) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Shows the listener to clients, when it listens.
@@ -197,7 +215,7 @@ impl Waiting {
 
     /// Leaves the stream for the process whose connection it is, if its client still waits.
     fn stash(self, stash: RawFd) {
-        if sys::events(self.stream) & libc::POLLHUP == 0 {
+        if !has_ended(self.stream) {
             // If the stash is full, the client sees its stream end, and stays on TCP.
             let _ = sys::send_descriptor(stash, self.cookie.to_ne_bytes(), self.stream);
         }
@@ -234,14 +252,15 @@ impl Waiting {
 /// Takes a connection's stream from those that came, as a rule the first one. Those before it are
 /// left for the processes whose connections they are.
 fn take(streams: (RawFd, RawFd), connection: Connection, held: &Held) -> Option<Waiting> {
-    let mut next = first(streams);
+    let mut strangers = STRANGERS;
+    let mut next = first(streams, &mut strangers);
     next.as_ref()?;
     let client = Diag::open(held).and_then(|d| d.connection(connection.client, connection.server));
     let is_its = |waiting: &Waiting| client.is_some_and(|client| client.cookie == waiting.cookie);
     let mut passed = Vec::new();
     while let Some(other) = next.take_if(|waiting| !is_its(waiting)) {
         passed.push(other);
-        next = first(streams);
+        next = first(streams, &mut strangers);
     }
     for other in passed {
         other.stash(streams.1);
@@ -249,18 +268,38 @@ fn take(streams: (RawFd, RawFd), connection: Connection, held: &Held) -> Option<
     next
 }
 
-/// The stream that has waited longest.
-fn first((queue, stash): (RawFd, RawFd)) -> Option<Waiting> {
-    if let Ok((cookie, stream)) = sys::receive_descriptor(stash) {
-        return Some(Waiting::new(stream, u64::from_ne_bytes(cookie)));
-    }
-    loop {
-        let stream = sys::accept(queue).ok()?;
-        if sys::is_own_user(stream) {
-            return Some(Waiting::new(stream, 0));
+/// The stream that has waited longest, of a client of this user that has not taken it back. None if
+/// there is none before `strangers` streams of other users.
+fn first((queue, stash): (RawFd, RawFd), strangers: &mut u32) -> Option<Waiting> {
+    while let Ok((cookie, stream)) = sys::receive_descriptor(stash) {
+        if is_from_queue(stream, queue) && sys::is_own_user(stream) && !has_ended(stream) {
+            return Some(Waiting::new(stream, u64::from_ne_bytes(cookie)));
         }
         sys::close(stream);
     }
+    while *strangers > 0 {
+        let stream = sys::accept(queue).ok()?;
+        let is_own = sys::is_own_user(stream);
+        if is_own && !has_ended(stream) {
+            return Some(Waiting::new(stream, 0));
+        }
+        sys::close(stream);
+        *strangers -= u32::from(!is_own);
+    }
+    None
+}
+
+/// Whether a stream of the stash was accepted from the listener's queue: it has the queue's name.
+fn is_from_queue(stream: RawFd, queue: RawFd) -> bool {
+    let names = [stream, queue].map(|fd| sys::name(fd, Whose::Own).ok());
+    let [stream, queue] = names.each_ref().map(|name| name.as_ref()?.abstract_name());
+    stream.is_some() && stream == queue
+}
+
+/// Whether the client of a stream has ended, or has taken its stream back. Its `connect` may have
+/// failed, and the same socket have another stream in the queue.
+fn has_ended(stream: RawFd) -> bool {
+    sys::events(stream) & libc::POLLHUP != 0
 }
 
 /// The hidden sockets of a listener that this process got by `exec`.
@@ -282,4 +321,66 @@ fn inherited(listener: RawFd) -> Option<(RawFd, RawFd)> {
     );
     lock::watch_fork();
     Some((queue, stash))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    use super::*;
+
+    fn datagram_socket() -> RawFd {
+        let socket = UnixDatagram::unbound().expect("a socket");
+        socket.set_nonblocking(true).expect("a flag");
+        socket.into_raw_fd()
+    }
+
+    #[test]
+    fn what_was_sent_before_the_stash_was_closed_to_others_is_discarded() {
+        let name = format!("{}test/{}", crate::address::PREFIX, std::process::id());
+        let [stash, stranger] = [(); 2].map(|()| datagram_socket());
+        sys::bind(stash, &name).expect("a free name");
+        sys::connect(stranger, &name).expect("a socket");
+        let (theirs, ours) = UnixStream::pair().expect("a pair");
+        for _ in 0..3 {
+            sys::send_descriptor(stranger, [0; 8], theirs.as_raw_fd()).expect("a datagram");
+            sys::send(stranger, b"no descriptor").expect("a datagram");
+        }
+        drop(theirs);
+        close_to_others(stash, &name).expect("a stash");
+        let received = sys::receive_descriptor(stash);
+        assert_eq!(received, Err(libc::EAGAIN));
+        assert!(has_ended(ours.as_raw_fd()), "no copy was kept");
+        let refused = sys::send_descriptor(stranger, [0; 8], ours.as_raw_fd());
+        assert_eq!(refused, Err(libc::EPERM));
+        sys::close(stash);
+        sys::close(stranger);
+    }
+
+    #[test]
+    fn a_stashed_stream_is_taken_only_if_it_came_from_the_queue() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let (queue, stash) = prepare(listener.as_raw_fd()).expect("hidden sockets");
+        let mut strangers = STRANGERS;
+        let (theirs, _ours) = UnixStream::pair().expect("a pair");
+        sys::send_descriptor(stash, 7_u64.to_ne_bytes(), theirs.as_raw_fd()).expect("a datagram");
+        assert!(first((queue, stash), &mut strangers).is_none());
+
+        let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
+        let client = sys::socket(libc::AF_UNIX, kind, 0).expect("a socket");
+        let cookie = sys::cookie(listener.as_raw_fd()).expect("a cookie");
+        sys::connect(client, &listener_name(cookie, Family::V4)).expect("the queue");
+        sys::send(client, &9_u64.to_ne_bytes()).expect("a cookie");
+        for _ in 0..2 {
+            let waiting = first((queue, stash), &mut strangers).expect("the client's stream");
+            assert_eq!(waiting.cookie, 9);
+            waiting.stash(stash);
+        }
+        sys::close(client);
+        assert!(first((queue, stash), &mut strangers).is_none());
+        assert_eq!(strangers, STRANGERS);
+        withdraw((queue, stash));
+    }
 }

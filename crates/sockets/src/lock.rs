@@ -66,16 +66,13 @@ impl Drop for Held {
 
 extern "C" fn prepare() {
     acquire();
+    // The child has copies of the sockets whose `connect` is under way.
+    crate::offers::decide_all();
 }
 
-extern "C" fn after_in_parent() {
+extern "C" fn after() {
     crate::table::forked();
     release();
-}
-
-extern "C" fn after_in_child() {
-    crate::offers::forget_all();
-    after_in_parent();
 }
 
 /// Has `fork` hold the lock, from the first call on.
@@ -83,6 +80,6 @@ pub(crate) fn watch_fork() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
         // SAFETY: functions that stay as long as this library, which is never unloaded.
-        unsafe { libc::pthread_atfork(Some(prepare), Some(after_in_parent), Some(after_in_child)) };
+        unsafe { libc::pthread_atfork(Some(prepare), Some(after), Some(after)) };
     });
 }

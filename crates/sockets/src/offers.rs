@@ -1,25 +1,46 @@
-//! Offers whose connection is under way: descriptors that no child of `fork` may keep.
+//! Offers whose connection is under way.
 //!
-//! A child that kept one would keep the stream open when its parent has closed it, and the server
-//! would wait for the end.
+//! A place in the table owns the descriptors of an offer. The thread that connects decides about
+//! its offer when the server has had its time. A thread that closes, copies, watches or sends the
+//! socket meanwhile, or calls `fork`, decides at once.
+//!
+//! Invariant: an offer is decided once, and its socket has one number of one process until then.
+//! Enforced by: the process's lock, and serial numbers that tell the offers of a place apart.
+//! If broken: a copy or an epoll set keeps the TCP connection while the peer uses the stream, or a
+//! file that the program has opened is read or closed in place of the offer's.
 
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::address::{Connection, End};
+use crate::count::Reason;
 use crate::lock::Held;
-use crate::sys;
+use crate::sys::{self, Whose};
+use crate::{replace, table, token};
 
 /// Connections under way at a time; more stay on TCP.
 const OFFERS: usize = 64;
 /// Room for a number, one higher.
 const FIELD: u32 = 20;
+/// All of the table is used under the process's lock.
+const ORDER: Ordering = Ordering::Relaxed;
 
-/// Stream, token, and the program's socket. Changed under the process's lock.
-static TABLE: [AtomicU64; OFFERS] = [const { AtomicU64::new(0) }; OFFERS];
+struct Slot {
+    /// Stream, token, and the program's socket; 0 if the place is free.
+    numbers: AtomicU64,
+    cookie: AtomicU64,
+    serial: AtomicU64,
+}
 
-/// A place in the table, and what was put there.
-#[derive(Debug)]
-pub(crate) struct Place(usize, u64);
+static TABLE: [Slot; OFFERS] = [const {
+    Slot {
+        numbers: AtomicU64::new(0),
+        cookie: AtomicU64::new(0),
+        serial: AtomicU64::new(0),
+    }
+}; OFFERS];
+/// Serial number of the latest offer.
+static LATEST: AtomicU64 = AtomicU64::new(0);
 
 fn pack(numbers: [RawFd; 3]) -> Option<u64> {
     numbers.iter().try_fold(0, |word, fd| {
@@ -36,53 +57,159 @@ fn unpack(word: u64) -> [RawFd; 3] {
     [field(2), field(1), field(0)]
 }
 
-/// Notes the stream and the token of a socket that is about to be connected.
-pub(crate) fn add(stream: RawFd, token: RawFd, socket: RawFd, _held: &Held) -> Option<Place> {
-    let word = pack([stream, token, socket])?;
-    let free = TABLE
-        .iter()
-        .position(|slot| slot.load(Ordering::Relaxed) == 0)?;
-    TABLE[free].store(word, Ordering::Relaxed);
-    Some(Place(free, word))
+/// An offer's descriptors, and the cookie of the program's socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offered {
+    pub(crate) stream: RawFd,
+    pub(crate) token: RawFd,
+    pub(crate) socket: RawFd,
+    pub(crate) cookie: u64,
+}
+
+/// An offer's place in the table, and its serial number.
+#[derive(Debug)]
+pub(crate) struct Place(usize, u64);
+
+impl Slot {
+    fn offered(&self) -> Option<Offered> {
+        let numbers = self.numbers.load(ORDER);
+        let [stream, token, socket] = unpack(numbers);
+        let cookie = self.cookie.load(ORDER);
+        (numbers != 0).then_some(Offered {
+            stream,
+            token,
+            socket,
+            cookie,
+        })
+    }
+
+    fn take(&self) -> Option<Offered> {
+        let offered = self.offered();
+        self.numbers.store(0, ORDER);
+        offered
+    }
+}
+
+/// Notes the offer of a socket that is about to be connected, and has none. None if there is no
+/// room.
+pub(crate) fn add(offered: Offered, _held: &Held) -> Option<Place> {
+    let Offered {
+        stream,
+        token,
+        socket,
+        cookie,
+    } = offered;
+    let numbers = pack([stream, token, socket])?;
+    let free = TABLE.iter().position(|slot| slot.offered().is_none())?;
+    let serial = LATEST.fetch_add(1, ORDER) + 1;
+    TABLE[free].cookie.store(cookie, ORDER);
+    TABLE[free].serial.store(serial, ORDER);
+    TABLE[free].numbers.store(numbers, ORDER);
+    Some(Place(free, serial))
 }
 
 impl Place {
-    /// Whether the offer still stands: the program has not closed the socket.
-    pub(crate) fn stands(&self) -> bool {
-        TABLE[self.0].load(Ordering::Relaxed) == self.1
+    fn slot(&self) -> Option<&'static Slot> {
+        let slot = &TABLE[self.0];
+        (slot.serial.load(ORDER) == self.1).then_some(slot)
     }
 
-    /// The offer is settled, and its descriptors are closed or the program's.
-    pub(crate) fn remove(&self, _held: &Held) {
-        TABLE[self.0].store(0, Ordering::Relaxed);
+    /// The offer, unless another thread has decided about it.
+    pub(crate) fn offered(&self, _held: &Held) -> Option<Offered> {
+        self.slot()?.offered()
+    }
+
+    /// Removes the offer, unless another thread has decided about it. The caller has its
+    /// descriptors.
+    pub(crate) fn take(&self, _held: &Held) -> Option<Offered> {
+        self.slot()?.take()
     }
 }
 
-/// Closes all offers: a child of `fork` has none.
-pub(crate) fn forget_all() {
-    for slot in &TABLE {
-        end(slot.swap(0, Ordering::Relaxed));
+impl Offered {
+    /// Gives the stream its connection's name, by which other programs know it.
+    pub(crate) fn name(self) -> Result<(), Reason> {
+        let end = |whose| {
+            let name = sys::name(self.socket, whose).ok()?;
+            End::new(name.internet()?)
+        };
+        // A socket has no peer while the listener's queue is full.
+        let server = end(Whose::Peer).ok_or(Reason::NotEstablished)?;
+        let client = end(Whose::Own).ok_or(Reason::NotEstablished)?;
+        let connection = Connection { client, server };
+        if !connection.is_within_host() {
+            return Err(Reason::OtherHost);
+        }
+        let name = connection.name(self.cookie);
+        match sys::bind(self.stream, &name) {
+            // It has the name.
+            Ok(()) | Err(libc::EINVAL) => Ok(()),
+            Err(_) => Err(Reason::NoDescriptor),
+        }
+    }
+
+    /// Decides by the token between stream and TCP. If the server has the token, TCP is
+    /// established, and the stream gets the socket's number. Returns whether the server has the
+    /// token. `flags` are of the table.
+    pub(crate) fn decide(self, flags: u8) -> bool {
+        // A thread that waits for the server wakes when the token is taken. If the number is another
+        // file's before that thread runs, it waits until its time is over.
+        let was_taken = !token::take(self.token);
+        // The program may have closed the number by a system call of its own.
+        let is_same = sys::cookie(self.socket) == Ok(self.cookie);
+        if was_taken && is_same {
+            let _ = self.name();
+            sys::close(self.token);
+            // If another thread took the last room meanwhile, TCP's options are lost.
+            let hidden = replace::hide_tcp(self.socket);
+            replace::replace(self.socket, self.stream, hidden, flags);
+            return true;
+        }
+        self.end();
+        if is_same {
+            table::forget_fresh(self.socket);
+        }
+        was_taken
+    }
+
+    /// Takes the offer back. A server that has the token finds the stream ended.
+    pub(crate) fn end(self) {
+        token::take(self.token);
+        // Copies of the stream, as a child of `vfork` has them, do not keep it.
+        let _ = sys::shutdown(self.stream, libc::SHUT_RDWR);
+        sys::close(self.stream);
+        sys::close(self.token);
     }
 }
 
-/// The program closes a socket whose `connect` has not returned, or never will: a handler left it
-/// by `longjmp`.
-pub(crate) fn closed(socket: RawFd, _held: &Held) {
+/// Decides about each offer that has a number for which `has` is true.
+fn decide_if(has: impl Fn(RawFd) -> bool) {
     for slot in &TABLE {
-        let word = slot.load(Ordering::Relaxed);
-        if word != 0 && unpack(word)[2] == socket {
-            slot.store(0, Ordering::Relaxed);
-            end(word);
+        let is_one = |offered: Offered| {
+            let numbers = [offered.stream, offered.token, offered.socket];
+            numbers.into_iter().any(&has)
+        };
+        if slot.offered().is_some_and(is_one) {
+            slot.take().map(|offered| offered.decide(0));
         }
     }
 }
 
-fn end(word: u64) {
-    if word != 0 {
-        let [stream, token, _] = unpack(word);
-        sys::close(stream);
-        sys::close(token);
-    }
+/// Decides about the offer of a socket that is closed, copied, watched, sent or connected again
+/// before its `connect` has returned. A handler that left `connect` by `longjmp` leaves an offer as
+/// well.
+pub(crate) fn decide(socket: RawFd, _held: &Held) {
+    decide_if(|fd| fd == socket);
+}
+
+/// The same, before the program closes all numbers of a range.
+pub(crate) fn decide_within(first: u32, last: u32, _held: &Held) {
+    decide_if(|fd| u32::try_from(fd).is_ok_and(|fd| (first..=last).contains(&fd)));
+}
+
+/// Decides about all offers, before `fork`. The lock is held.
+pub(crate) fn decide_all() {
+    decide_if(|_| true);
 }
 
 #[cfg(test)]

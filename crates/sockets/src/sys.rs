@@ -338,7 +338,8 @@ fn with_message<R>(
     message.msg_iov = &raw mut vector;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut *control).cast();
-    message.msg_controllen = size_of::<Control>() as _;
+    // Without the padding, which has room for a second descriptor.
+    message.msg_controllen = control.header.cmsg_len;
     go(&raw mut message)
 }
 

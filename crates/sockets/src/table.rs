@@ -9,8 +9,8 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::address::Meaning;
-use crate::filter;
 use crate::sys::{self, Whose};
+use crate::{filter, lock, offers};
 
 /// Numbers from here on are not remembered.
 const NUMBERS: usize = 1 << 16;
@@ -205,8 +205,18 @@ pub(crate) fn remove_flags(fd: RawFd, flags: u8) {
     }
 }
 
-/// A socket is no longer known by one number only, or not by this process only.
+/// A socket is about to be closed, or to be known by another number, process or epoll set. Its
+/// `connect`, if one is under way, is decided: the number is that of TCP or of a stand-in for good.
 pub(crate) fn spoil(fd: RawFd) {
+    if get(fd).kind == Kind::Fresh && is_own() {
+        let held = lock::hold();
+        offers::decide(fd, &held);
+        forget_fresh(fd);
+    }
+}
+
+/// Forgets a socket that is not connected, or that stays on TCP.
+pub(crate) fn forget_fresh(fd: RawFd) {
     if get(fd).kind == Kind::Fresh {
         take(fd);
     }

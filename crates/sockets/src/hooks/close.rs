@@ -9,10 +9,8 @@ use crate::{lock, offers};
 
 /// Closes a descriptor of which something is known, by `go`.
 fn closed(fd: c_int, go: impl FnOnce() -> c_int) -> c_int {
+    kept(|| table::spoil(fd));
     let entry = table::take(fd);
-    if entry.kind == Kind::Fresh {
-        kept(|| offers::closed(fd, &lock::hold()));
-    }
     // A reset comes before the stream's end; clients see a listener's queue gone before it.
     let first = entry.kind == Kind::Listener || entry.flags & flag::RESETS != 0;
     if first {
@@ -23,6 +21,13 @@ fn closed(fd: c_int, go: impl FnOnce() -> c_int) -> c_int {
         kept(|| table::close_hidden(&entry));
     }
     result
+}
+
+/// Decides about offers before numbers of theirs are closed.
+fn decide_within(first: c_uint, last: c_uint) {
+    if table::is_own() {
+        offers::decide_within(first, last, &lock::hold());
+    }
 }
 
 fn close_all(first: c_uint, last: c_uint) {
@@ -57,11 +62,14 @@ hooks! {
 
     // Older C libraries lack the last two, and a program may see by these that it has them.
     close_range: fn(first: c_uint, last: c_uint, flags: c_int) -> c_int, |next| {
-        // SAFETY: takes no pointers.
-        let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
         // CLOSE_RANGE_CLOEXEC closes nothing now; the hidden files of a listener that `exec` closes
         // are of no use, and harmless.
         let closes = c_uint::try_from(flags).unwrap_or(0) & libc::CLOSE_RANGE_CLOEXEC == 0;
+        if closes {
+            kept(|| decide_within(first, last));
+        }
+        // SAFETY: takes no pointers.
+        let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) };
         if result == 0 && closes {
             kept(|| close_all(first, last));
         }
@@ -71,6 +79,7 @@ hooks! {
     closefrom: fn(first: c_int) -> (), |next| {
         let from = c_uint::try_from(first).unwrap_or(0);
         kept(|| {
+            decide_within(from, c_uint::MAX);
             // SAFETY: takes no pointers.
             let closed = unsafe { libc::syscall(libc::SYS_close_range, from, c_uint::MAX, 0) };
             if closed != 0 {

@@ -12,10 +12,16 @@ use crate::table::{self, Kind};
 const FIOCLEX: c_ulong = 0x5451;
 const FIONCLEX: c_ulong = 0x5450;
 
+/// An open file is about to get another number or an epoll set. This comes before the call, as the
+/// number's open file may change here.
 fn spoil(fd: c_int) {
     if table::get(fd).kind == Kind::Fresh {
-        table::spoil(fd);
-        stays(Reason::Known);
+        kept(|| {
+            table::spoil(fd);
+            if table::get(fd).kind == Kind::Other {
+                stays(Reason::Known);
+            }
+        });
     }
 }
 
@@ -24,7 +30,6 @@ fn copy(from: c_int, to: c_int) -> c_int {
     if to >= 0 && (table::is_known(from) || table::is_known(to)) {
         kept(|| {
             table::release(to);
-            spoil(from);
             copied(from, to);
         });
     }
@@ -36,14 +41,22 @@ fn copy_over(from: c_int, to: c_int, go: impl FnOnce() -> c_int) -> c_int {
     if from == to || !(table::is_known(from) || table::is_known(to)) {
         return go();
     }
-    let result = go();
-    copy(from, result)
+    spoil(from);
+    // If the call fails, `to` stays open: its `connect` must not be left half done.
+    kept(|| table::spoil(to));
+    copy(from, go())
 }
 
 /// A flag that `exec` heeds was set.
 fn inherits(fd: c_int, flags: c_int) {
     if table::get(fd).kind == Kind::Listener {
         kept(|| listener::inherit_as(fd, flags));
+    }
+}
+
+fn before(fd: c_int, command: c_int) {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        spoil(fd);
     }
 }
 
@@ -60,6 +73,7 @@ fn controlled(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) -
 
 hooks! {
     dup: fn(fd: c_int) -> c_int, |next| {
+        spoil(fd);
         // SAFETY: takes no pointers.
         copy(fd, unsafe { next()(fd) })
     }
@@ -75,12 +89,14 @@ hooks! {
     }
 
     fcntl: fn(fd: c_int, command: c_int, argument: *mut c_void) -> c_int, |next| {
+        before(fd, command);
         // SAFETY: what the program passed.
         let result = unsafe { next()(fd, command, argument) };
         controlled(fd, command, argument, result)
     }
 
     fcntl64: fn(fd: c_int, command: c_int, argument: *mut c_void) -> c_int, |next| {
+        before(fd, command);
         // SAFETY: what the program passed.
         let result = unsafe { next()(fd, command, argument) };
         controlled(fd, command, argument, result)
@@ -98,8 +114,8 @@ hooks! {
     }
 
     epoll_ctl: fn(set: c_int, operation: c_int, fd: c_int, event: *mut libc::epoll_event) -> c_int, |next| {
-        if operation == libc::EPOLL_CTL_ADD && table::is_known(fd) {
-            kept(|| spoil(fd));
+        if operation == libc::EPOLL_CTL_ADD {
+            spoil(fd);
         }
         // SAFETY: what the program passed.
         unsafe { next()(set, operation, fd, event) }
