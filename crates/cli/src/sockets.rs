@@ -1,7 +1,8 @@
 //! `ferroce sockets`.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,6 +12,9 @@ use std::process::ExitCode;
 const MEMORY: &str = "/memfd:ferroce-sockets (deleted)";
 /// Where the counts begin in it; before them stand their texts, a line each.
 const COUNTS_AT: usize = 2048;
+/// Most bytes that are read of it. Any user can give a file that name, of any length; a later
+/// library may count more.
+const MOST: u64 = 4096;
 /// Name of the client's end of a stream, as `/proc/net/unix` shows it.
 const STREAM: &str = "@ferroce-sockets/t/";
 
@@ -42,7 +46,7 @@ fn show_process(pid: u32, streams: &BTreeMap<u64, String>, seen: &mut Vec<u64>) 
         .filter_map(|file| Some((file.file_name(), fs::read_link(file.path()).ok()?)))
         .collect();
     let program = fs::read_to_string(format!("{folder}/comm")).unwrap_or_default();
-    let program = program.trim();
+    let program = printable(program.trim());
     let memory = files.iter().find(|(_, link)| link == Path::new(MEMORY));
     let memory = memory.map(|(number, _)| Path::new(&folder).join("fd").join(number));
     let inode = memory
@@ -52,7 +56,7 @@ fn show_process(pid: u32, streams: &BTreeMap<u64, String>, seen: &mut Vec<u64>) 
     if let Some((path, inode)) = memory.zip(inode).filter(|(_, inode)| !seen.contains(inode)) {
         seen.push(inode);
         println!("{pid} {program}");
-        for (text, count) in counts(&fs::read(path).unwrap_or_default()) {
+        for (text, count) in counts(&beginning(&path)) {
             println!("  {count:8} {text}");
         }
     }
@@ -67,13 +71,25 @@ fn show_process(pid: u32, streams: &BTreeMap<u64, String>, seen: &mut Vec<u64>) 
     }
 }
 
+/// The first bytes of a file.
+fn beginning(path: &Path) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+    read.map(|_| bytes).unwrap_or_default()
+}
+
+/// Text of another user's, without what a terminal obeys.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
 /// The counts that are not zero.
 fn counts(memory: &[u8]) -> Vec<(String, u64)> {
     let Some((texts, counts)) = memory.split_at_checked(COUNTS_AT) else {
         return Vec::new();
     };
     let texts = String::from_utf8_lossy(texts);
-    let texts = texts.trim_end_matches('\0').lines().map(str::to_owned);
+    let texts = texts.trim_end_matches('\0').lines().map(printable);
     let (counts, _) = counts.as_chunks::<8>();
     let counts = counts.iter().map(|bytes| u64::from_ne_bytes(*bytes));
     texts.zip(counts).filter(|(_, count)| *count > 0).collect()
@@ -124,5 +140,15 @@ mod tests {
         let expected = [("one".to_owned(), 1), ("three".to_owned(), 3)];
         assert_eq!(counts(&memory), expected);
         assert!(counts(b"short").is_empty());
+    }
+
+    #[test]
+    fn texts_of_others_do_not_reach_the_terminal_as_orders() {
+        assert_eq!(printable("a\x1b[2J\u{9b}b\r"), "a[2Jb");
+        let file = std::env::temp_dir().join(format!("ferroce-sockets-{}", std::process::id()));
+        fs::write(&file, [7; 10_000]).expect("a file");
+        assert_eq!(beginning(&file).len() as u64, MOST);
+        fs::remove_file(&file).expect("the file");
+        assert!(beginning(&file).is_empty());
     }
 }

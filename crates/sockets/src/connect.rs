@@ -12,7 +12,7 @@ use crate::lock::Held;
 use crate::offers::{Offered, Place};
 use crate::sys::{self, Address};
 use crate::table::{self, Kind, flag};
-use crate::{hide, lock, offers, patience, rules, signals, token};
+use crate::{hide, lock, offers, patience, replace, rules, signals, token};
 
 /// Priority of a client's stream whose program's socket is of `AF_INET6`. A stream has no other use
 /// for it, and each process that gets the stream can ask for it.
@@ -66,6 +66,9 @@ pub(crate) fn offer(fd: RawFd, to: &Address) -> Option<Offer> {
 
 fn find(fd: RawFd, to: End) -> Result<Offer, Reason> {
     let family = crate::listener::tcp_family(fd).ok_or(Reason::PeerIsPlain)?;
+    if replace::asks_for_more(fd) {
+        return Err(Reason::Options);
+    }
     if !hide::has_room() {
         return Err(Reason::NotHidden);
     }

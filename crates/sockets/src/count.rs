@@ -4,8 +4,7 @@
 //! The counts are in anonymous memory whose name says what it is. The command reads it below
 //! `/proc/PID/fd`; nothing is left when the process ends. Children of `fork` count with it.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crate::{hide, sys};
 
@@ -39,6 +38,8 @@ pub(crate) enum Reason {
     NotWorthIt = 12,
     /// The listener is this process's, which has one thread.
     OwnListener = 13,
+    /// The socket has zero-copy sends, time stamps, or an owner that gets signals.
+    Options = 14,
 }
 
 /// What is counted, in the order of the counts.
@@ -57,9 +58,10 @@ const TEXTS: [&str; COUNTS] = [
     "on TCP: the process may open too few files",
     "on TCP: the server did not accept earlier ones in time",
     "on TCP: the listener is of the same thread",
+    "on TCP: the socket has zero-copy sends, time stamps or an owner for signals",
 ];
 /// Number of counts: that of streams, and the reasons.
-const COUNTS: usize = 14;
+const COUNTS: usize = 15;
 /// Where the counts begin in the memory; the texts, a line each, stand before them.
 const AT: usize = 2048;
 /// The memory's name.
@@ -68,13 +70,19 @@ const NAME: &std::ffi::CStr = c"ferroce-sockets";
 static OWN: [AtomicU64; COUNTS] = [const { AtomicU64::new(0) }; COUNTS];
 static SHARED: AtomicPtr<[AtomicU64; COUNTS]> = AtomicPtr::new(std::ptr::null_mut());
 
+/// The counts that the command reads. The first caller makes them; others count in `OWN` until
+/// then. A child of `fork` that finds them half made counts there for good: nothing waits.
 fn counts() -> &'static [AtomicU64; COUNTS] {
-    static MAKE: Once = Once::new();
-    MAKE.call_once(|| {
-        if let Some(page) = share() {
-            SHARED.store(page, Ordering::Release);
+    static TRIED: AtomicBool = AtomicBool::new(false);
+    if !TRIED.swap(true, Ordering::Relaxed)
+        && let Some(page) = share()
+    {
+        SHARED.store(page, Ordering::Release);
+        let own = OWN.each_ref().map(|count| count.swap(0, Ordering::Relaxed));
+        for (count, before) in counts().iter().zip(own) {
+            count.fetch_add(before, Ordering::Relaxed);
         }
-    });
+    }
     let shared = SHARED.load(Ordering::Acquire);
     // SAFETY: null, or memory that stays mapped, shared, and is only used as atomics.
     unsafe { shared.as_ref() }.unwrap_or(&OWN)

@@ -20,16 +20,17 @@ pub(crate) fn sent(fd: RawFd, result: isize, length: usize, signals: bool) -> is
     if result >= 0 || errno::now() != libc::EPIPE {
         return result;
     }
-    let raise = || {
-        if signals {
-            // SAFETY: takes no pointers.
-            unsafe { libc::raise(libc::SIGPIPE) };
-        }
-        errno::fail(libc::EPIPE)
-    };
-    let flags = table::get(fd).flags;
-    if stand_in::of(fd).is_none() || flags & flag::SENT_ALL != 0 {
+    let raise = || broken(signals);
+    if stand_in::of(fd).is_none() {
         return raise();
+    }
+    match sending(fd) {
+        Sending::Goes => {}
+        Sending::Ended => return raise(),
+        Sending::Failed(error) => {
+            table::add_flags(fd, flag::PEER_GONE);
+            return errno::fail(error);
+        }
     }
     match sys::option(fd, libc::SOL_SOCKET, libc::SO_ERROR, 0) {
         Ok(error) if error != 0 => {
@@ -43,11 +44,52 @@ pub(crate) fn sent(fd: RawFd, result: isize, length: usize, signals: bool) -> is
     if sys::events(fd) & libc::POLLHUP == 0 {
         return taken;
     }
-    if flags & flag::PEER_GONE != 0 {
+    if table::get(fd).flags & flag::PEER_GONE != 0 {
         return raise();
     }
     table::add_flags(fd, flag::PEER_GONE);
     taken
+}
+
+/// Fails as TCP does where nothing can be sent.
+fn broken(signals: bool) -> isize {
+    if signals {
+        // SAFETY: takes no pointers.
+        unsafe { libc::raise(libc::SIGPIPE) };
+    }
+    errno::fail(libc::EPIPE)
+}
+
+/// What the hidden TCP socket says of a stand-in's sending side.
+enum Sending {
+    /// The program may send.
+    Goes,
+    /// `shutdown(2)` ended it, through any number and in any process that has the open file.
+    Ended,
+    /// The peer reset the connection, and the program has not been told.
+    Failed(c_int),
+}
+
+fn sending(fd: RawFd) -> Sending {
+    /// `TCP_FIN_WAIT1`, `TCP_FIN_WAIT2`, `TCP_TIME_WAIT`, `TCP_LAST_ACK` and `TCP_CLOSING`, then
+    /// `TCP_CLOSE`, as `tcpi_state` has them.
+    const ENDED: [u8; 5] = [4, 5, 6, 9, 11];
+    const CLOSE: u8 = 7;
+    // The state is the first byte of `tcp_info`.
+    let state = table::tcp(fd).and_then(|tcp| {
+        let state = sys::option(tcp, libc::IPPROTO_TCP, libc::TCP_INFO, 0_u8);
+        Some((tcp, state.ok()?))
+    });
+    match state {
+        Some((_, state)) if ENDED.contains(&state) => Sending::Ended,
+        // Both sides have ended, or the peer has reset.
+        Some((tcp, CLOSE)) => match sys::option(tcp, libc::SOL_SOCKET, libc::SO_ERROR, 0) {
+            Ok(error) if error != 0 && error != libc::EPIPE => Sending::Failed(error),
+            _ => Sending::Ended,
+        },
+        None if table::get(fd).flags & flag::SENT_ALL != 0 => Sending::Ended,
+        _ => Sending::Goes,
+    }
 }
 
 /// What a receive on a stand-in returned at the end of the stream: the same, or a reset.
@@ -76,15 +118,20 @@ pub(crate) fn discard(fd: RawFd, length: usize, flags: c_int) -> isize {
 /// Descriptors in a message's control data.
 ///
 /// # Safety
-/// The program's message.
+/// The message's header and its control data can be read. What the control data say of their own
+/// lengths may be wrong.
 pub(crate) unsafe fn each_descriptor(message: *const libc::msghdr, mut see: impl FnMut(RawFd)) {
-    // SAFETY: a message of the program; the macros stay within its control data.
+    // SAFETY: the macros and `bytes` stay within the control data, of which the caller says that
+    // they can be read.
     unsafe {
+        let length: usize = (*message).msg_controllen as _;
+        let end = (*message).msg_control.addr() + length;
         let mut at = libc::CMSG_FIRSTHDR(message);
         while !at.is_null() {
             if (*at).cmsg_level == libc::SOL_SOCKET && (*at).cmsg_type == libc::SCM_RIGHTS {
                 let header = libc::CMSG_LEN(0) as usize;
-                let bytes = ((*at).cmsg_len as usize).saturating_sub(header);
+                let room = end.saturating_sub(at.addr());
+                let bytes = ((*at).cmsg_len as usize).min(room).saturating_sub(header);
                 let data: *const c_void = libc::CMSG_DATA(at).cast();
                 for index in 0..bytes / size_of::<RawFd>() {
                     see(data.cast::<RawFd>().add(index).read_unaligned());

@@ -95,7 +95,6 @@ fn close_to_others(stash: RawFd, name: &str) -> Result<(), c_int> {
 /// Shows the listener to clients, when it listens.
 pub(crate) fn publish(fd: RawFd, (queue, stash): (RawFd, RawFd)) {
     let keeps = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC);
-    lock::watch_fork();
     table::set(
         fd,
         Entry {
@@ -232,6 +231,10 @@ impl Waiting {
     }
 
     fn claim(self, fd: RawFd) -> Result<(), Reason> {
+        // An accepted socket has the listener's options.
+        if replace::asks_for_more(fd) {
+            return Err(Reason::Options);
+        }
         // All that may fail comes before the token is taken.
         let hidden = replace::hide_tcp(fd).ok_or(Reason::NotHidden)?;
         // What the program reads begins behind the cookie.
@@ -319,7 +322,6 @@ fn inherited(listener: RawFd) -> Option<(RawFd, RawFd)> {
             cookie,
         },
     );
-    lock::watch_fork();
     Some((queue, stash))
 }
 

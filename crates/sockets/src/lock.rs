@@ -2,9 +2,12 @@
 //!
 //! It is held across `fork`, so that no child gets descriptors that a thread of its parent was
 //! about to put elsewhere.
+//!
+//! Invariant: a value in a `OnceLock` of this library is made while the lock is held.
+//! Enforced by: `rules::is_on`, which makes them all, and which the users of the values ask first.
+//! If broken: a child of `fork` waits for ever for a thread that it does not have.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::signals::{self, Blocked};
 
@@ -12,6 +15,16 @@ const FREE: u32 = 0;
 const HELD: u32 = 1;
 
 static LOCK: AtomicU32 = AtomicU32::new(FREE);
+/// The thread that holds the lock for `fork`, in the parent and in the child; 0 if none does.
+static FORKING: AtomicUsize = AtomicUsize::new(0);
+/// Signals that this thread had blocked before. Used by the thread that holds the lock.
+static BEFORE: AtomicU64 = AtomicU64::new(0);
+
+/// This thread by the address of its `errno`: its copy in a child of `fork` has the same one.
+fn own_thread() -> usize {
+    // SAFETY: takes no pointers.
+    unsafe { libc::__errno_location() }.addr()
+}
 
 fn acquire() {
     while LOCK
@@ -48,38 +61,59 @@ fn release() {
 /// the lock.
 #[derive(Debug)]
 pub(crate) struct Held {
+    /// False if the thread holds it for `fork` already.
+    releases: bool,
     _signals: Blocked,
 }
 
-/// Waits for the lock.
+/// Waits for the lock. Another library's function that `fork` runs may call ours: it passes.
 pub(crate) fn hold() -> Held {
     let signals = signals::block();
-    acquire();
-    Held { _signals: signals }
+    let releases = FORKING.load(Ordering::Relaxed) != own_thread();
+    if releases {
+        acquire();
+    }
+    Held {
+        releases,
+        _signals: signals,
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        release();
+        if self.releases {
+            release();
+        }
     }
 }
 
 extern "C" fn prepare() {
+    let signals = signals::block();
     acquire();
     // The child has copies of the sockets whose `connect` is under way.
     crate::offers::decide_all();
+    FORKING.store(own_thread(), Ordering::Relaxed);
+    BEFORE.store(signals.keep(), Ordering::Relaxed);
 }
 
 extern "C" fn after() {
     crate::table::forked();
+    FORKING.store(0, Ordering::Relaxed);
+    let before = BEFORE.load(Ordering::Relaxed);
     release();
+    signals::restore(before);
 }
 
-/// Has `fork` hold the lock, from the first call on.
-pub(crate) fn watch_fork() {
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
-        // SAFETY: functions that stay as long as this library, which is never unloaded.
-        unsafe { libc::pthread_atfork(Some(prepare), Some(after), Some(after)) };
-    });
+extern "C" fn loaded() {
+    // A child of `vfork` that came first would make the table its own.
+    crate::table::is_own();
+    // SAFETY: functions that stay as long as this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(after), Some(after)) };
 }
+
+/// Has the loader call `loaded`. At a later time another thread could fork while the handlers are
+/// registered. Handlers of libraries that are loaded later run while the lock is free.
+#[used]
+// SAFETY: the loader calls the functions of this section without arguments that matter.
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;

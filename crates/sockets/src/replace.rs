@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 
 use crate::count;
 use crate::table::{self, Entry, Kind, flag};
-use crate::{hide, sys};
+use crate::{hide, listener, sys};
 
 /// Options of the TCP socket that act on data, so the stream gets them.
 const COPIED: [i32; 2] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
@@ -15,6 +15,22 @@ const BUFFER: i32 = 1 << 20;
 /// questions, and carries nothing. None where there is no room; such a connection stays on TCP.
 pub(crate) fn hide_tcp(fd: RawFd) -> Option<RawFd> {
     table::has_room(fd).then(|| hide::hide(fd, libc::F_DUPFD_CLOEXEC))?
+}
+
+/// Whether the program has asked of a TCP socket what a stream does not do, or what is lost with
+/// the open file: zero-copy sends, time stamps, an owner that gets signals.
+pub(crate) fn asks_for_more(fd: RawFd) -> bool {
+    /// In both layouts of the time; `libc` has one of them.
+    const TIMESTAMPING: [i32; 2] = [37, 65];
+    /// libc has no `F_GETSIG`.
+    const F_GETSIG: i32 = 11;
+    let has = |option| sys::option(fd, libc::SOL_SOCKET, option, 0).is_ok_and(|value| value != 0);
+    // A group of processes is a negative owner, which looks like an error.
+    let owned = |command| sys::fcntl(fd, command, 0) != Ok(0);
+    has(libc::SO_ZEROCOPY)
+        || TIMESTAMPING.into_iter().any(has)
+        || owned(libc::F_GETOWN)
+        || owned(F_GETSIG)
 }
 
 /// Puts a stream under the number of a TCP connection, which is hidden. `flags` are of the table.
@@ -72,26 +88,23 @@ pub(crate) fn resets(fd: RawFd) -> bool {
 /// A descriptor was copied: the copy gets hidden files of its own.
 pub(crate) fn copied(from: RawFd, to: RawFd) {
     let entry = table::get(from);
-    if !matches!(entry.kind, Kind::StandIn | Kind::Listener) || !table::has_room(to) {
+    let has_hidden = matches!(entry.kind, Kind::StandIn | Kind::Listener);
+    // The count of hidden files that a child of `vfork` sees is its parent's.
+    if !has_hidden || !table::has_room(to) || !table::is_own() {
         return;
     }
-    let keeps = |fd: RawFd| {
-        let closes = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(1) & libc::FD_CLOEXEC != 0;
-        let command = if closes {
-            libc::F_DUPFD_CLOEXEC
-        } else {
-            libc::F_DUPFD
-        };
-        hide::hide(fd, command)
-    };
     let intact = match entry.kind {
         Kind::Listener => table::streams(from).is_some(),
         _ => table::tcp(from).is_some(),
     };
     let hidden = if intact {
-        entry.hidden.map(|fd| fd.and_then(keeps))
+        let again = |fd| hide::hide(fd, libc::F_DUPFD_CLOEXEC);
+        entry.hidden.map(|fd| fd.and_then(again))
     } else {
         [None; 2]
     };
     table::set(to, Entry { hidden, ..entry });
+    // `exec` keeps the copy, or closes it, whatever it does with the other number.
+    let descriptor = sys::fcntl(to, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC);
+    listener::inherit_as(to, descriptor);
 }

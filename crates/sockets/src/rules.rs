@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferroce_os::environment::variable;
 
 use crate::address::End;
-use crate::filter;
+use crate::{exec, filter, lock, patience, table};
 
 /// The variable: `off`, or a file of rules.
 const VARIABLE: &str = "FERROCE_SOCKETS";
@@ -138,9 +139,30 @@ fn program() -> &'static str {
     })
 }
 
-/// Whether any connection of this process may become a stream.
+/// Whether any connection of this process may become a stream. All that makes one asks first. None
+/// of a child of `vfork` or `_Fork` may: it cannot note in the table what it would hide.
 pub(crate) fn is_on() -> bool {
-    !filter::is_installed() && configured().is_some() && !filter::came_with_start()
+    if filter::is_installed() || !table::is_own() {
+        return false;
+    }
+    find_out();
+    configured().is_some() && !filter::came_with_start()
+}
+
+/// Finds out under the process's lock, at the first call, what is found out once. A child of `fork`
+/// would wait for ever for a parent's thread that was at it, and so would a signal handler.
+fn find_out() {
+    static DONE: AtomicBool = AtomicBool::new(false);
+    if DONE.load(Ordering::Acquire) {
+        return;
+    }
+    let _held = lock::hold();
+    if configured().is_some() && !filter::came_with_start() {
+        program();
+        patience::longest();
+        exec::has_inherited();
+    }
+    DONE.store(true, Ordering::Release);
 }
 
 /// Whether connections to this server may become streams.

@@ -4,7 +4,7 @@
 //! `connect` would wait for the lock that its own thread holds.
 
 /// The kernel's set of signals.
-type Set = u64;
+pub(crate) type Set = u64;
 
 /// This thread gets no signals until the value is dropped.
 #[derive(Debug)]
@@ -33,8 +33,22 @@ pub(crate) fn block() -> Blocked {
     Blocked { before }
 }
 
+impl Blocked {
+    /// Leaves the signals blocked until `restore` gets what is returned.
+    pub(crate) fn keep(self) -> Set {
+        let before = self.before;
+        std::mem::forget(self);
+        before
+    }
+}
+
+/// Has the thread get the signals that it got before.
+pub(crate) fn restore(before: Set) {
+    change(libc::SIG_SETMASK, before);
+}
+
 impl Drop for Blocked {
     fn drop(&mut self) {
-        change(libc::SIG_SETMASK, self.before);
+        restore(self.before);
     }
 }

@@ -78,6 +78,22 @@ pub(crate) fn shutdown(fd: RawFd, how: c_int) -> Result<(), c_int> {
     call!(SYS_shutdown, fd, how).map(drop)
 }
 
+/// Whether memory of 8 bytes to a page can be read. A system call asks: reading memory that the
+/// program does not have would end it, where the kernel says EFAULT.
+pub(crate) fn is_readable(at: *const c_void, length: usize) -> bool {
+    /// Length of a set of signals. `rt_sigprocmask(2)` reads it before it refuses `NOTHING`.
+    const SET: usize = 8;
+    const NOTHING: c_int = -1;
+    let Some(last) = length.checked_sub(SET) else {
+        return false;
+    };
+    let none = std::ptr::null_mut::<c_void>();
+    [0, last].into_iter().all(|offset| {
+        let set = at.wrapping_byte_add(offset);
+        call!(SYS_rt_sigprocmask, NOTHING, set, none, SET) == Err(libc::EINVAL)
+    })
+}
+
 /// An address as the kernel writes it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Address {
@@ -120,10 +136,15 @@ impl Address {
         c_int::from(self.storage.ss_family)
     }
 
+    /// Whether it is a Unix socket's.
+    pub(crate) fn is_unix(&self) -> bool {
+        self.family() == libc::AF_UNIX
+    }
+
     /// Name of a Unix socket in the abstract space, without its zero.
     pub(crate) fn abstract_name(&self) -> Option<&[u8]> {
         let header = size_of::<libc::sa_family_t>();
-        if self.family() != libc::AF_UNIX || self.length <= header + 1 {
+        if !self.is_unix() || self.length <= header + 1 {
             return None;
         }
         let bytes = (&raw const self.storage).cast::<u8>();

@@ -44,7 +44,7 @@ pub(crate) mod flag {
     pub(crate) const PEER_GONE: u8 = 2;
     /// `SO_LINGER` with a time of zero is set: close resets.
     pub(crate) const RESETS: u8 = 4;
-    /// `shutdown(2)` ended the sending side.
+    /// `shutdown(2)` of this number ended the sending side: asked if the TCP socket is lost.
     pub(crate) const SENT_ALL: u8 = 8;
 }
 

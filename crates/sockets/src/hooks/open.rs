@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use crate::connect::offer;
 use crate::errno::kept;
 use crate::next::hooks;
-use crate::sys::Address;
+use crate::sys::{self, Address, Storage};
 use crate::table::{self, Entry, Kind, flag};
 use crate::{errno, listener, rules, stand_in};
 
@@ -24,7 +24,6 @@ fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
 fn made(fd: c_int, domain: c_int, kind: c_int, protocol: c_int) {
     table::release(fd);
     if fd >= FIRST && is_tcp(domain, kind, protocol) && rules::is_on() {
-        crate::lock::watch_fork();
         let kind = Kind::Fresh;
         table::set(
             fd,
@@ -45,15 +44,25 @@ fn connect_again(fd: c_int) -> c_int {
     errno::fail(libc::EISCONN)
 }
 
-unsafe fn connect_fresh(
+/// The address of a `connect(2)` that TCP may take. None if the kernel will refuse it (EINVAL,
+/// EFAULT).
+fn destination(address: *const libc::sockaddr, length: libc::socklen_t) -> Option<Address> {
+    let size = length as usize;
+    let fits = (size_of::<libc::sockaddr_in>()..=size_of::<Storage>()).contains(&size);
+    if !fits || !kept(|| sys::is_readable(address.cast(), size)) {
+        return None;
+    }
+    // SAFETY: as many bytes can be read, as the kernel has just said.
+    Some(unsafe { Address::of(address, length) })
+}
+
+fn connect_fresh(
     fd: c_int,
     address: *const libc::sockaddr,
     length: libc::socklen_t,
     next: impl FnOnce() -> c_int,
 ) -> c_int {
-    // SAFETY: the program's address.
-    let to = unsafe { Address::of(address, length) };
-    let offer = offer(fd, &to);
+    let offer = destination(address, length).and_then(|to| offer(fd, &to));
     let result = next();
     let error = if result == 0 { 0 } else { errno::now() };
     // By TCP it began, and it may be established although the call was interrupted.
@@ -72,6 +81,19 @@ unsafe fn connect_fresh(
         None => {}
     });
     result
+}
+
+/// The sending side of a stand-in is about to end. The hidden TCP socket remembers it for all
+/// numbers and processes that have the same open file.
+fn sends_end(fd: c_int) {
+    // The number may be another file's.
+    if stand_in::of(fd).is_none() {
+        return;
+    }
+    table::add_flags(fd, flag::SENT_ALL);
+    if let Some(tcp) = table::tcp(fd) {
+        let _ = sys::shutdown(tcp, libc::SHUT_WR);
+    }
 }
 
 fn accepted(listener: c_int, fd: c_int) -> c_int {
@@ -97,14 +119,11 @@ hooks! {
     }
 
     connect: fn(fd: c_int, address: *const libc::sockaddr, length: libc::socklen_t) -> c_int, |next| {
-        // SAFETY: the program's address.
+        // SAFETY: what the program passed.
         let go = || unsafe { next()(fd, address, length) };
         match table::get(fd).kind {
             Kind::StandIn if stand_in::of(fd).is_some() => connect_again(fd),
-            // SAFETY: the program's address, which is not null.
-            Kind::Fresh if !address.is_null() && table::is_own() => unsafe {
-                connect_fresh(fd, address, length, go)
-            },
+            Kind::Fresh if table::is_own() => connect_fresh(fd, address, length, go),
             _ => go(),
         }
     }
@@ -122,7 +141,7 @@ hooks! {
     }
 
     accept: fn(fd: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t) -> c_int, |next| {
-        // SAFETY: the program's pointers.
+        // SAFETY: what the program passed.
         accepted(fd, unsafe { next()(fd, address, length) })
     }
 
@@ -132,7 +151,7 @@ hooks! {
         length: *mut libc::socklen_t,
         flags: c_int
     ) -> c_int, |next| {
-        // SAFETY: the program's pointers.
+        // SAFETY: what the program passed.
         accepted(fd, unsafe { next()(fd, address, length, flags) })
     }
 
@@ -141,7 +160,7 @@ hooks! {
         let go = || unsafe { next()(fd, how) };
         match table::get(fd).kind {
             Kind::StandIn if how == libc::SHUT_WR || how == libc::SHUT_RDWR => {
-                table::add_flags(fd, flag::SENT_ALL);
+                kept(|| sends_end(fd));
                 go()
             }
             Kind::Listener if how != libc::SHUT_WR => {

@@ -6,10 +6,10 @@ use std::os::fd::RawFd;
 use crate::address::Family;
 use crate::errno::{self, kept};
 use crate::next::hooks;
-use crate::replace;
 use crate::stand_in::{self, StandIn};
-use crate::sys::Address;
+use crate::sys::{self, Address, Whose};
 use crate::table::{self, Kind, flag};
+use crate::{filter, replace};
 
 /// Options that TCP would use on the bytes themselves: a stream has nothing of them.
 const REFUSED: [c_int; 4] = [
@@ -93,7 +93,7 @@ unsafe fn answer(value: c_int, to: *mut c_void, room: *mut libc::socklen_t) -> c
     if to.is_null() || room.is_null() {
         return errno::fail(libc::EFAULT);
     }
-    // SAFETY: the program's memory, of which the length is at `room`.
+    // SAFETY: neither is null, and the program says at `room` how long the memory at `to` is.
     unsafe {
         let bytes = value.to_ne_bytes();
         let length = bytes.len().min(*room as usize);
@@ -104,46 +104,47 @@ unsafe fn answer(value: c_int, to: *mut c_void, room: *mut libc::socklen_t) -> c
 }
 
 /// Shows a stand-in's address in place of the stream's name: as its TCP socket says, which has no
-/// peer after a reset.
+/// peer after a reset. `go` asks the kernel, which checks the program's pointers.
+///
+/// # Safety
+/// `room` is null, or the length of the memory at `to`. It is read only if the TCP socket is lost.
 unsafe fn shown(
     fd: c_int,
-    which: impl FnOnce(StandIn) -> std::net::SocketAddr,
+    whose: Whose,
     to: *mut libc::sockaddr,
     room: *mut libc::socklen_t,
     go: impl Fn(c_int) -> c_int,
 ) -> c_int {
-    if to.is_null() || room.is_null() {
+    let is_unix = || kept(|| sys::name(fd, whose)).is_ok_and(|name| name.is_unix());
+    // A filter may forbid another call than the program's own.
+    let asks = !filter::is_installed() && is_unix();
+    let Some(stand_in) = asks.then(|| kept(|| stand_in::of(fd))).flatten() else {
         return go(fd);
-    }
-    // SAFETY: the program's memory.
-    let before = unsafe { *room };
-    let result = go(fd);
-    // SAFETY: the kernel wrote at least a family, if there was room for one.
-    let is_unix =
-        result == 0 && before >= 2 && c_int::from(unsafe { (*to).sa_family }) == libc::AF_UNIX;
-    let stand_in = is_unix.then(|| kept(|| stand_in::of(fd))).flatten();
-    let Some(stand_in) = stand_in else {
-        return result;
     };
-    // SAFETY: as much room as there was.
-    unsafe { *room = before };
     if let Some(tcp) = kept(|| table::tcp(fd)) {
         return go(tcp);
     }
-    // SAFETY: the program's memory, and its length.
-    unsafe { Address::from(which(stand_in)).write(to, room) };
-    result
+    if to.is_null() || room.is_null() {
+        return errno::fail(libc::EFAULT);
+    }
+    let address = match whose {
+        Whose::Own => stand_in.own,
+        Whose::Peer => stand_in.peer,
+    };
+    // SAFETY: neither is null, and the caller vouches for the length.
+    unsafe { Address::from(address).write(to, room) };
+    0
 }
 
 hooks! {
     getsockname: fn(fd: c_int, to: *mut libc::sockaddr, room: *mut libc::socklen_t) -> c_int, |next| {
-        // SAFETY: the program's memory.
-        unsafe { shown(fd, |stand_in| stand_in.own, to, room, |fd| next()(fd, to, room)) }
+        // SAFETY: what the program passed; the function's contract is the kernel's.
+        unsafe { shown(fd, Whose::Own, to, room, |fd| next()(fd, to, room)) }
     }
 
     getpeername: fn(fd: c_int, to: *mut libc::sockaddr, room: *mut libc::socklen_t) -> c_int, |next| {
-        // SAFETY: the program's memory.
-        unsafe { shown(fd, |stand_in| stand_in.peer, to, room, |fd| next()(fd, to, room)) }
+        // SAFETY: what the program passed; the function's contract is the kernel's.
+        unsafe { shown(fd, Whose::Peer, to, room, |fd| next()(fd, to, room)) }
     }
 
     getsockopt: fn(

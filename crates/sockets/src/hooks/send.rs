@@ -25,8 +25,8 @@ unsafe fn send_on(fd: c_int, bytes: *const c_void, length: usize, flags: c_int) 
 }
 
 unsafe fn send_message_on(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
-    // SAFETY: the program's message, of which a stream takes neither an address nor descriptors, as
-    // TCP does.
+    // SAFETY: the header can be read, as sendmsg(2) asks; the function of this name has this type.
+    // A stream takes neither an address nor descriptors, as TCP does.
     unsafe {
         let mut plain = *message;
         plain.msg_name = std::ptr::null_mut();
@@ -123,17 +123,19 @@ hooks! {
     sendmsg: fn(fd: c_int, message: *const libc::msghdr, flags: c_int) -> isize, |next| {
         if !message.is_null() {
             if table::is_stand_in(fd) && stand_in::of(fd).is_some() {
-                // SAFETY: the program's message.
+                // SAFETY: a message, as sendmsg(2) asks for.
                 return unsafe { send_message_on(fd, message, flags) };
             }
-            // SAFETY: the program's message.
+            // What is in it must be known before it is sent. So a header or control data that
+            // cannot be read end the program here (SIGSEGV), where the kernel would say EFAULT.
+            // SAFETY: a message, as sendmsg(2) asks for.
             unsafe {
                 if (*message).msg_controllen > 0 {
                     kept(|| each_descriptor(message, handed_on));
                 }
             }
         }
-        // SAFETY: the program's message.
+        // SAFETY: what the program passed.
         unsafe { next()(fd, message, flags) }
     }
 }

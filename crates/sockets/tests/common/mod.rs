@@ -14,10 +14,16 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// How long `connect` waits for the server, in microseconds.
 pub(crate) const WAIT: &str = "FERROCE_SOCKETS_WAIT";
 
+/// The library by the name that it is installed under, by which `exec` knows it.
 pub(crate) fn library() -> std::path::PathBuf {
+    const BUILT: &str = "libferroce_sockets.so";
     let here = std::env::current_exe().expect("a path");
-    let library = here.with_file_name("libferroce_sockets.so");
-    assert!(library.exists(), "cargo builds {}", library.display());
+    let built = here.with_file_name(BUILT);
+    assert!(built.exists(), "cargo builds {}", built.display());
+    let library = here.with_file_name("libferroce-sockets.so");
+    // Another test may have made it.
+    let made = std::os::unix::fs::symlink(BUILT, &library);
+    assert!(made.is_ok() || library.exists(), "{made:?}");
     library
 }
 

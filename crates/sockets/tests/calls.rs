@@ -1,0 +1,240 @@
+//! Calls with wrong or unusual arguments give what the kernel gives.
+
+mod common;
+
+use std::ffi::{c_int, c_void};
+use std::io::{Error, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use common::{is_stream, listener, pair, run};
+
+/// What a call returned.
+fn told(result: isize) -> String {
+    if result < 0 {
+        return format!("{:?}", Error::last_os_error().raw_os_error());
+    }
+    result.to_string()
+}
+
+/// The last bytes before memory that can be neither read nor written.
+fn before_the_edge(bytes: usize) -> *mut c_void {
+    const PAGE: usize = 4096;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory, of which the second half is closed; the result is within it.
+    unsafe {
+        // A page of the machine is at most 64 KiB.
+        let at = libc::mmap(std::ptr::null_mut(), 32 * PAGE, access, kind, -1, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        let edge = at.byte_add(16 * PAGE);
+        assert_eq!(libc::mprotect(edge, 16 * PAGE, libc::PROT_NONE), 0);
+        edge.byte_sub(bytes)
+    }
+}
+
+fn socket() -> c_int {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
+    assert!(fd >= 0);
+    fd
+}
+
+/// A datagram whose sender's address is longer than the room for it.
+fn short_room() {
+    let name = |name: &str| SocketAddr::from_abstract_name(name).expect("a name");
+    let own = format!("{:060}", std::process::id());
+    let receiver = UnixDatagram::bind_addr(&name(&own)).expect("a socket");
+    let sender = UnixDatagram::bind_addr(&name(&format!("{own}/sender"))).expect("a socket");
+    for _ in 0..2 {
+        let sent = sender.send_to_addr(b"word", &name(&own));
+        assert_eq!(sent.expect("a datagram"), 4);
+    }
+    let fd = receiver.as_raw_fd();
+    let (room, mut length) = (before_the_edge(16), 16);
+    let mut bytes = [0_u8; 4];
+    let to = bytes.as_mut_ptr().cast();
+    // SAFETY: as many bytes as the lengths say.
+    let result = unsafe { libc::recvfrom(fd, to, 4, 0, room.cast(), &raw mut length) };
+    println!("# recvfrom {} {length}", told(result));
+    let mut vector = libc::iovec {
+        iov_base: to,
+        iov_len: 4,
+    };
+    // SAFETY: integers and pointers, for which null is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = room;
+    message.msg_namelen = 16;
+    message.msg_iov = &raw mut vector;
+    message.msg_iovlen = 1;
+    // SAFETY: a message of this function.
+    let result = unsafe { libc::recvmsg(fd, &raw mut message, 0) };
+    println!("# recvmsg {} {}", told(result), message.msg_namelen);
+}
+
+/// Pointers to memory that the program does not have.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn bad_pointers() {
+    short_room();
+    let fd = socket();
+    for bytes in [0, 8, 15] {
+        let at: *mut libc::sockaddr = before_the_edge(bytes).cast();
+        // SAFETY: the kernel does not trust the pointers.
+        unsafe {
+            println!("# connect {}", told(libc::connect(fd, at, 16) as isize));
+            let mut room = 128;
+            let result = libc::getsockname(fd, at, &raw mut room);
+            println!("# getsockname {}", told(result as isize));
+            let result = libc::getsockname(fd, at, at.cast());
+            println!("# getsockname {}", told(result as isize));
+            println!("# recvmsg {}", told(libc::recvmsg(fd, at.cast(), 0)));
+        }
+    }
+    for length in [0, 15, 129, u32::MAX] {
+        // SAFETY: the kernel does not trust the pointer.
+        let result = unsafe { libc::connect(fd, before_the_edge(8).cast(), length) };
+        println!("# connect {length} {}", told(result as isize));
+    }
+    println!("# done");
+}
+
+#[test]
+fn a_pointer_that_the_kernel_refuses_does_not_end_the_program() {
+    let kernel = run("bad_pointers", false);
+    assert!(kernel.ends_with("# done"), "{kernel}");
+    assert!(kernel.contains("# connect Some(14)"), "EFAULT: {kernel}");
+    assert_eq!(run("bad_pointers", true), kernel);
+}
+
+/// The sending side ends through a copy, and in a child.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn ended_elsewhere() {
+    let write =
+        |stream: &TcpStream| format!("{:?}", (&*stream).write(b"words").map_err(|e| e.kind()));
+    let [client, mut server] = pair();
+    let copy = client.try_clone().expect("a copy");
+    client.shutdown(Shutdown::Write).expect("an end");
+    println!("# {} {}", write(&copy), write(&copy));
+    println!("# {:?}", server.read(&mut [0; 4]).map_err(|e| e.kind()));
+    println!("# {} {}", write(&server), write(&server));
+    let [client, server] = pair();
+    // SAFETY: the child only makes system calls, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: take no pointers.
+        unsafe {
+            libc::shutdown(server.as_raw_fd(), libc::SHUT_RDWR);
+            libc::_exit(0);
+        }
+    }
+    // SAFETY: a child of this process; its status is not asked for.
+    let ended = unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    assert_eq!(ended, child);
+    println!("# {} {}", write(&server), write(&server));
+    println!("# {:?}", (&client).read(&mut [0; 4]).map_err(|e| e.kind()));
+}
+
+#[test]
+fn a_sending_side_that_ended_elsewhere_takes_no_bytes() {
+    let tcp = run("ended_elsewhere", false);
+    assert_eq!(
+        tcp.lines().next(),
+        Some("# Err(BrokenPipe) Err(BrokenPipe)")
+    );
+    assert_eq!(run("ended_elsewhere", true), tcp);
+}
+
+/// The error queue, while bytes wait.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn error_queue() {
+    let [client, mut server] = pair();
+    (&client).write_all(b"word").expect("a write");
+    let mut bytes = [0_u8; 4];
+    assert_eq!(server.peek(&mut bytes).expect("bytes"), 4);
+    let (fd, at) = (server.as_raw_fd(), bytes.as_mut_ptr().cast());
+    let none = std::ptr::null_mut::<c_void>();
+    // SAFETY: integers and pointers, for which null is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    // SAFETY: room of this function.
+    unsafe {
+        println!("# {}", told(libc::recv(fd, at, 4, libc::MSG_ERRQUEUE)));
+        let result = libc::recvfrom(fd, at, 4, libc::MSG_ERRQUEUE, none.cast(), none.cast());
+        println!("# {}", told(result));
+        println!(
+            "# {}",
+            told(libc::recvmsg(fd, &raw mut message, libc::MSG_ERRQUEUE))
+        );
+    }
+    server.read_exact(&mut bytes).expect("the bytes");
+    println!("# {bytes:?}");
+}
+
+#[test]
+fn the_error_queue_holds_no_bytes() {
+    let tcp = run("error_queue", false);
+    assert_eq!(tcp.lines().next(), Some("# Some(11)"), "EAGAIN");
+    assert_eq!(run("error_queue", true), tcp);
+}
+
+/// Connects a socket of which something was asked before.
+fn connected(prepare: impl Fn(c_int), client_asks: bool) -> bool {
+    let (listener, at) = listener();
+    if !client_asks {
+        prepare(listener.as_raw_fd());
+    }
+    let server = std::thread::spawn(move || listener.accept().expect("a connection").0);
+    let fd = socket();
+    if client_asks {
+        prepare(fd);
+    }
+    // SAFETY: integers only.
+    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    address.sin_family = libc::sa_family_t::try_from(libc::AF_INET).expect("small");
+    address.sin_port = at.port().to_be();
+    address.sin_addr.s_addr = u32::from(std::net::Ipv4Addr::LOCALHOST).to_be();
+    // SAFETY: an address of this function.
+    let result = unsafe { libc::connect(fd, (&raw const address).cast(), 16) };
+    assert_eq!(result, 0);
+    // SAFETY: a socket that nothing else owns.
+    let client = unsafe { TcpStream::from_raw_fd(fd) };
+    let server = server.join().expect("a thread");
+    assert_eq!(is_stream(&client), is_stream(&server));
+    is_stream(&client)
+}
+
+fn set(option: c_int) -> impl Fn(c_int) {
+    move |fd| {
+        let on = 8_i32; // SOF_TIMESTAMPING_RX_SOFTWARE, for time stamps
+        let on = if option == libc::SO_ZEROCOPY { 1 } else { on };
+        // SAFETY: a number of this function.
+        let result =
+            unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const on).cast(), 4) };
+        assert_eq!(result, 0);
+    }
+}
+
+#[test]
+#[ignore = "a program that the other tests run"]
+fn asked_before() {
+    let own = |fd| {
+        // SAFETY: take no pointers.
+        let result = unsafe { libc::fcntl(fd, libc::F_SETOWN, libc::getpid()) };
+        assert_eq!(result, 0);
+    };
+    println!("# {}", connected(|_| {}, true));
+    println!("# {}", connected(set(libc::SO_ZEROCOPY), true));
+    println!("# {}", connected(set(libc::SO_ZEROCOPY), false));
+    println!("# {}", connected(set(libc::SO_TIMESTAMPING), true));
+    println!("# {}", connected(own, true));
+}
+
+#[test]
+fn a_socket_of_which_more_was_asked_stays_on_tcp() {
+    let kinds = ["# true", "# false", "# false", "# false", "# false"];
+    assert_eq!(run("asked_before", true), kinds.join("\n"));
+}
