@@ -220,8 +220,8 @@ impl Poller {
                     )
                 })
             }
-            // SAFETY: `room` has space for BATCH events, of which `Readiness` is a transparent wrapper;
-            // the timespec is live; there is no signal mask.
+            // SAFETY: `room` has space for BATCH events, of which `Readiness` is a transparent
+            // wrapper; the timespec is live; there is no signal mask.
             None => check(unsafe {
                 libc::syscall(
                     libc::SYS_epoll_pwait,

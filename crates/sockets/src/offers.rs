@@ -152,8 +152,8 @@ impl Offered {
     /// established, and the stream gets the socket's number. Returns whether the server has the
     /// token. `flags` are of the table.
     pub(crate) fn decide(self, flags: u8) -> bool {
-        // A thread that waits for the server wakes when the token is taken. If the number is another
-        // file's before that thread runs, it waits until its time is over.
+        // A thread that waits for the server wakes when the token is taken. If the number is
+        // another file's before that thread runs, it waits until its time is over.
         let was_taken = !token::take(self.token);
         // The program may have closed the number by a system call of its own.
         let is_same = sys::cookie(self.socket) == Ok(self.cookie);

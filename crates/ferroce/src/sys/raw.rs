@@ -103,13 +103,13 @@ impl MemoryRegion {
     /// and for device memory.
     ///
     /// Where `ibv_mr.addr` is NULL (device memory, an on-demand region of everything), the region
-    /// is for work only: to read or write its bytes here is [`Error::Misuse`](crate::Error::Misuse).
-    /// Of a dma-buf it is the offset in rdma-core, and no address: use
-    /// [`of_dma_buf`](Self::of_dma_buf).
+    /// is for work only: to read or write its bytes here is
+    /// [`Error::Misuse`](crate::Error::Misuse). Of a dma-buf it is the offset in rdma-core, and no
+    /// address: use [`of_dma_buf`](Self::of_dma_buf).
     ///
     /// # Safety
-    /// It is of the domain, and nothing else deregisters it. Unless `ibv_mr.addr` is NULL, it is the
-    /// address of bytes that are as for [`of_raw`](Self::of_raw).
+    /// It is of the domain, and nothing else deregisters it. Unless `ibv_mr.addr` is NULL, it is
+    /// the address of bytes that are as for [`of_raw`](Self::of_raw).
     #[must_use]
     pub unsafe fn from_raw(
         domain: &ProtectionDomain,

@@ -23,8 +23,8 @@ impl UdQp {
     }
 
     /// A packet for this queue pair, or for a group that it is in, whose `P_Key` and ICRC were
-    /// right. Returns false if it was dropped: wrong state, wrong `Q_Key`, not a datagram, too long.
-    /// Without a receive it is dropped as well, as datagrams are.
+    /// right. Returns false if it was dropped: wrong state, wrong `Q_Key`, not a datagram, too
+    /// long. Without a receive it is dropped as well, as datagrams are.
     pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>, route: &GrhRoute) -> bool {
         let receives = matches!(
             self.state(),
@@ -63,9 +63,9 @@ impl UdQp {
         true
     }
 
-    /// The datagram header, if this is a datagram with the right `Q_Key` that is not longer than the
-    /// largest MTU allows. Without that limit a stranger could end the queue pair of every program
-    /// whose receives have room for one packet.
+    /// The datagram header, if this is a datagram with the right `Q_Key` that is not longer than
+    /// the largest MTU allows. Without that limit a stranger could end the queue pair of every
+    /// program whose receives have room for one packet.
     fn admit(&self, packet: &Packet<'_>) -> Option<Deth> {
         let info = packet.bth.opcode.info()?;
         let is_datagram = info.service == Service::Ud

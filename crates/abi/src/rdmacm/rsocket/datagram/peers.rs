@@ -176,7 +176,7 @@ impl<H> Peers<H> {
     /// A UD datagram of `qpn` that came after `since` says that it is from `addr`. Returns whether
     /// it is: the peer has told that number by UDP lately. Another user of this host cannot do that
     /// in its name. From another host both packets may be forged, unless packets are authenticated:
-    /// whoever may write UDP packets there writes the number of the sender, too.
+    /// a user there that writes UDP packets writes the number of the sender, too.
     pub(super) fn is_from(
         &mut self,
         addr: SocketAddr,
