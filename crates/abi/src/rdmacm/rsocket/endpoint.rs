@@ -4,27 +4,23 @@
 //! if there are data, and a SEND of the message's 4 bytes in the byte order of the host.
 
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::Arc;
 
 use ferroce_nic::Protocol;
 use ferroce_proto::rsocket::{ByteOrder, ConnectionData, IomapEntry, IomapSize, Message, Target};
-use libc::{c_int, c_void};
 
 use super::cm_id::CmId;
+use super::completion_queue::CompletionQueue;
 use super::errno::{Errno, Result};
 use super::memory::Memory;
 use crate::rdmacm::id::Id;
 use crate::rdmacm::{rdma_create_qp, rdma_destroy_qp};
 use crate::types::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_QPT_RC, IBV_WC_SUCCESS, IBV_WC_WITH_IMM,
-    ibv_comp_channel, ibv_cq, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_sge, ibv_wc,
+    ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_sge, ibv_wc,
 };
-use crate::verbs::{
-    ibv_ack_cq_events, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel,
-    ibv_destroy_cq, ibv_get_cq_event, poll_cq, post_recv, req_notify_cq,
-};
+use crate::verbs::post_recv;
 
 /// Receives beyond the credits that the peer gets: its control messages and updates use none. Twice
 /// what it can have unfinished.
@@ -36,7 +32,7 @@ const RECEIVE: u64 = 1 << 63;
 /// What goes inline in any case: targets and iomap entries.
 const LEAST_INLINE: u32 = 32;
 /// Completions that are taken at once.
-const BATCH: c_int = 32;
+const BATCH: usize = 32;
 
 /// Sizes that a socket asks for.
 #[derive(Clone, Copy, Debug)]
@@ -77,9 +73,9 @@ pub(super) enum Polled {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Endpoint {
+    /// Dropped first: it is of the identifier's device.
+    queue: CompletionQueue,
     id: Arc<CmId>,
-    channel: *mut ibv_comp_channel,
-    cq: *mut ibv_cq,
     /// The receive ring; the 4-byte messages of iWARP; the list of targets; the iomap table.
     pub(super) receive: Memory,
     pub(super) send: Memory,
@@ -94,12 +90,8 @@ unsafe impl Sync for Endpoint {}
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // SAFETY: made in `new` and destroyed only here, the users before the used.
-        unsafe {
-            rdma_destroy_qp(self.id.as_ptr());
-            ibv_destroy_cq(self.cq);
-            ibv_destroy_comp_channel(self.channel);
-        }
+        // SAFETY: made in `new` and destroyed only here, before what it uses.
+        unsafe { rdma_destroy_qp(self.id.as_ptr()) };
     }
 }
 
@@ -122,48 +114,26 @@ impl Endpoint {
                 Memory::new(bound.pd(), sizes.send_ring as usize, IBV_ACCESS_LOCAL_WRITE)?,
             )
         };
-        // SAFETY: a live context.
-        let channel = unsafe { ibv_create_comp_channel(context) };
-        if channel.is_null() {
-            return Err(Errno::last());
-        }
-        let entries =
-            c_int::try_from(sizes.completions(is_iwarp)).map_err(|_| Errno(libc::EINVAL))?;
-        // SAFETY: a live context and channel.
-        let cq = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel, 0) };
-        if cq.is_null() {
-            let error = Errno::last();
-            // SAFETY: made above.
-            unsafe { ibv_destroy_comp_channel(channel) };
-            return Err(error);
-        }
+        // SAFETY: a live context, of the identifier that the endpoint holds.
+        let queue = unsafe { CompletionQueue::new(context, sizes.completions(is_iwarp)) }?;
         let endpoint = Self {
+            queue,
             id: Arc::clone(id),
-            channel,
-            cq,
             receive,
             send,
             sizes,
             is_iwarp,
         };
-        endpoint.set_nonblocking()?;
         endpoint.create_qp()?;
         let receives: Vec<u32> = (0..sizes.receives()).collect();
         endpoint.post_receives(&receives)?;
         Ok(endpoint)
     }
 
-    fn set_nonblocking(&self) -> Result<()> {
-        // SAFETY: takes no pointers.
-        let set =
-            unsafe { libc::syscall(libc::SYS_fcntl, self.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-        if set < 0 { Err(Errno::last()) } else { Ok(()) }
-    }
-
     fn create_qp(&self) -> Result<()> {
         let mut attr = ibv_qp_init_attr {
-            send_cq: self.cq,
-            recv_cq: self.cq,
+            send_cq: self.queue.as_ptr(),
+            recv_cq: self.queue.as_ptr(),
             qp_type: IBV_QPT_RC,
             cap: ibv_qp_cap {
                 max_send_wr: self.sizes.sends(self.is_iwarp),
@@ -211,31 +181,9 @@ impl Endpoint {
         self.is_iwarp
     }
 
-    /// Readable while the armed completion queue has news.
-    pub(super) fn fd(&self) -> RawFd {
-        // SAFETY: live as long as `self`.
-        unsafe { (*self.channel).fd }
-    }
-
-    /// Has the next completion make the descriptor readable.
-    pub(super) fn arm(&self) {
-        // SAFETY: live as long as `self`.
-        unsafe { req_notify_cq(self.cq, 0) };
-    }
-
-    /// Takes the completion queue's events. Returns whether there was any.
-    pub(super) fn take_events(&self) -> bool {
-        let mut taken = 0;
-        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut::<c_void>());
-        // SAFETY: live as long as `self`; the channel does not block, and has one queue.
-        while unsafe { ibv_get_cq_event(self.channel, &raw mut cq, &raw mut context) } == 0 {
-            taken += 1;
-        }
-        if taken > 0 {
-            // SAFETY: the queue is live, and `taken` of its events were taken.
-            unsafe { ibv_ack_cq_events(self.cq, taken) };
-        }
-        taken > 0
+    /// Its completion queue.
+    pub(super) fn queue(&self) -> &CompletionQueue {
+        &self.queue
     }
 
     /// Takes what has completed, and posts receives again. A peer that sends all the time does not
@@ -244,17 +192,11 @@ impl Endpoint {
         let most = self.sizes.completions(self.is_iwarp) as usize;
         let mut total = 0;
         while total < most {
-            let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH as usize];
-            // SAFETY: the queue is live, and `wcs` has room for `BATCH` entries.
-            let polled = unsafe { poll_cq(self.cq, BATCH, wcs.as_mut_ptr().cast()) };
-            let Ok(polled) = usize::try_from(polled) else {
-                return Err(Errno(libc::EIO));
-            };
-            let mut taken = [0; BATCH as usize];
+            let mut room = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+            let wcs = self.queue.poll(&mut room).ok_or(Errno(libc::EIO))?;
+            let mut taken = [0; BATCH];
             let mut received = 0;
-            for wc in &wcs[..polled] {
-                // SAFETY: the call has filled the first `polled` entries.
-                let wc = unsafe { wc.assume_init_ref() };
+            for wc in wcs {
                 if wc.status == IBV_WC_SUCCESS && wc.wr_id & RECEIVE != 0 {
                     taken[received] = slot_of(wc);
                     received += 1;
@@ -262,8 +204,8 @@ impl Endpoint {
                 each(self.completion(wc));
             }
             self.post_receives(&taken[..received])?;
-            total += polled;
-            if polled < BATCH as usize {
+            total += wcs.len();
+            if wcs.len() < BATCH {
                 return Ok(match total {
                     0 => Polled::Nothing,
                     _ => Polled::All,

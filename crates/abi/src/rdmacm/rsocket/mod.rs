@@ -9,7 +9,7 @@
 //! | `socket`, `connect`, `listen` | states of stream sockets; connecting, accepting |
 //! | `connection`, `io`, `transfer` | a connected stream; what its lock holds; its bytes |
 //! | `iomap` | memory that the peer writes to directly |
-//! | `endpoint`, `post`, `memory`, `cm_id` | verbs and identifiers, as owned objects |
+//! | `endpoint`, `post`, `memory`, `completion_queue`, `cm_id` | verbs and identifiers, as owned objects |
 //! | `service` | the thread that does the connection manager's work |
 //! | `wait`, `poll`, `epoll` | sleeping; `rpoll` and `rselect`; `repoll_wait` |
 //! | `options`, `settings` | options of sockets, defaults of the host |
@@ -20,6 +20,7 @@
 mod buffers;
 mod calls;
 mod cm_id;
+mod completion_queue;
 mod connect;
 mod connection;
 mod data_calls;

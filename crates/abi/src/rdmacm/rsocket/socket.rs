@@ -78,19 +78,19 @@ impl Awaited for Socket {
 
     fn arm(&self) {
         if let Some(connection) = self.connection.get() {
-            connection.endpoint.arm();
+            connection.endpoint.queue().arm();
         }
     }
 
     fn fds(&self, add: &mut dyn FnMut(RawFd)) {
         if let Some(connection) = self.connection.get() {
-            add(connection.endpoint.fd());
+            add(connection.endpoint.queue().fd());
         }
     }
 
     fn take_events(&self) {
         if let Some(connection) = self.connection.get()
-            && connection.endpoint.take_events()
+            && connection.endpoint.queue().take_events()
         {
             self.waiters.wake_others();
         }

@@ -2,7 +2,6 @@
 
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
-use std::os::fd::RawFd;
 use std::ptr;
 use std::sync::Arc;
 
@@ -10,10 +9,10 @@ use ferroce_nic::{Device, Protocol};
 use ferroce_proto::ids::{Gid, Qpn};
 use ferroce_proto::ud::{GRH_LEN, GrhRoute};
 use ferroce_proto::verbs::Mtu;
-use libc::{c_int, c_void};
 
 use super::super::buffers::Buffers;
 use super::super::cm_id::CmId;
+use super::super::completion_queue::CompletionQueue;
 use super::super::endpoint::Polled;
 use super::super::errno::{Errno, Result};
 use super::super::memory::Memory;
@@ -24,18 +23,14 @@ use crate::rdmacm::types::RDMA_PS_UDP;
 use crate::rdmacm::{rdma_create_qp, rdma_destroy_qp};
 use crate::types::{
     IBV_ACCESS_LOCAL_WRITE, IBV_QPT_UD, IBV_SEND_SIGNALED, IBV_WC_GRH, IBV_WC_SUCCESS, IBV_WR_SEND,
-    ibv_ah, ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_global_route, ibv_pd, ibv_qp,
-    ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_send_wr_ud, ibv_sge, ibv_wc,
+    ibv_ah, ibv_ah_attr, ibv_global_route, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_init_attr,
+    ibv_recv_wr, ibv_send_wr, ibv_send_wr_ud, ibv_sge, ibv_wc,
 };
 #[cfg(test)]
 use crate::types::{IBV_QP_STATE, IBV_QPS_ERR, ibv_qp_attr};
 #[cfg(test)]
 use crate::verbs::ibv_modify_qp;
-use crate::verbs::{
-    ibv_ack_cq_events, ibv_create_ah, ibv_create_comp_channel, ibv_create_cq, ibv_destroy_ah,
-    ibv_destroy_comp_channel, ibv_destroy_cq, ibv_get_cq_event, poll_cq, post_recv, post_send,
-    req_notify_cq,
-};
+use crate::verbs::{ibv_create_ah, ibv_destroy_ah, post_recv, post_send};
 
 /// Datagrams that wait to be received, and to be sent, at most.
 const RECEIVES: u32 = 256;
@@ -45,7 +40,7 @@ const QKEY: u32 = 0x0123_4567;
 /// Bit of a work request's number that says that it is a receive.
 const RECEIVE: u64 = 1 << 63;
 /// Completions that are taken at once.
-const BATCH: c_int = 16;
+const BATCH: usize = 16;
 /// Most bytes of a packet's payload. A receive has room for so many, since a peer's port may have a
 /// larger MTU than this one's: a packet that is longer than its receive ends the queue pair.
 const LONGEST: usize = Mtu::B4096.bytes() as usize;
@@ -64,11 +59,11 @@ pub(super) struct Came<'a> {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Endpoint {
+    /// Dropped first: it is of the identifier's device.
+    queue: CompletionQueue,
     id: CmId,
     device: Arc<Device>,
     pd: *mut ibv_pd,
-    channel: *mut ibv_comp_channel,
-    cq: *mut ibv_cq,
     receive: Memory,
     send: Memory,
     gid_index: u8,
@@ -83,12 +78,8 @@ unsafe impl Send for Endpoint {}
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        // SAFETY: made in `new` and destroyed only here, the users before the used.
-        unsafe {
-            rdma_destroy_qp(self.id.as_ptr());
-            ibv_destroy_cq(self.cq);
-            ibv_destroy_comp_channel(self.channel);
-        }
+        // SAFETY: made in `new` and destroyed only here, before what it uses.
+        unsafe { rdma_destroy_qp(self.id.as_ptr()) };
     }
 }
 
@@ -121,15 +112,14 @@ impl Endpoint {
                 Memory::new(pd, bytes(SENDS, LONGEST), access)?,
             )
         };
-        // SAFETY: a live context.
-        let (channel, cq) = unsafe { create_queue(context) }?;
+        // SAFETY: a live context, of the identifier that the endpoint holds.
+        let queue = unsafe { CompletionQueue::new(context, RECEIVES + SENDS) }?;
         let free = (0..SENDS as usize).collect();
         let endpoint = Self {
+            queue,
             id,
             device,
             pd,
-            channel,
-            cq,
             receive,
             send,
             gid_index,
@@ -141,15 +131,9 @@ impl Endpoint {
     }
 
     fn start(&self) -> Result<()> {
-        // SAFETY: takes no pointers.
-        let set =
-            unsafe { libc::syscall(libc::SYS_fcntl, self.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-        if set < 0 {
-            return Err(Errno::last());
-        }
         let mut attr = ibv_qp_init_attr {
-            send_cq: self.cq,
-            recv_cq: self.cq,
+            send_cq: self.queue.as_ptr(),
+            recv_cq: self.queue.as_ptr(),
             qp_type: IBV_QPT_UD,
             cap: ibv_qp_cap {
                 max_send_wr: SENDS,
@@ -177,7 +161,7 @@ impl Endpoint {
             qp_state: IBV_QPS_ERR,
             ..ibv_qp_attr::zeroed()
         };
-        let mask = c_int::try_from(IBV_QP_STATE).unwrap();
+        let mask = libc::c_int::try_from(IBV_QP_STATE).unwrap();
         // SAFETY: a live queue pair, and attributes.
         assert_eq!(unsafe { ibv_modify_qp(self.qp(), &raw mut attr, mask) }, 0);
     }
@@ -204,31 +188,9 @@ impl Endpoint {
         !self.free.is_empty()
     }
 
-    /// Readable while the armed completion queue has news.
-    pub(super) fn fd(&self) -> RawFd {
-        // SAFETY: live as long as `self`.
-        unsafe { (*self.channel).fd }
-    }
-
-    /// Has the next completion make the descriptor readable.
-    pub(super) fn arm(&self) {
-        // SAFETY: live as long as `self`.
-        unsafe { req_notify_cq(self.cq, 0) };
-    }
-
-    /// Takes the completion queue's events. Returns whether there was any.
-    pub(super) fn take_events(&self) -> bool {
-        let mut taken = 0;
-        let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut::<c_void>());
-        // SAFETY: live as long as `self`; the channel does not block, and has one queue.
-        while unsafe { ibv_get_cq_event(self.channel, &raw mut cq, &raw mut context) } == 0 {
-            taken += 1;
-        }
-        if taken > 0 {
-            // SAFETY: the queue is live, and `taken` of its events were taken.
-            unsafe { ibv_ack_cq_events(self.cq, taken) };
-        }
-        taken > 0
+    /// Its completion queue.
+    pub(super) fn queue(&self) -> &CompletionQueue {
+        &self.queue
     }
 
     fn post_receive(&self, slot: usize) -> Result<()> {
@@ -302,16 +264,12 @@ impl Endpoint {
     /// Takes what has completed, at most one batch, and posts receives again. After a failure it
     /// posts none: they would be flushed, and taking their completions would never end.
     pub(super) fn poll(&mut self, mut each: impl FnMut(&Came<'_>)) -> Polled {
-        let mut wcs = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH as usize];
-        // SAFETY: the queue is live, and `wcs` has room for `BATCH` entries.
-        let polled = unsafe { poll_cq(self.cq, BATCH, wcs.as_mut_ptr().cast()) };
-        let Ok(polled) = usize::try_from(polled) else {
+        let mut room = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+        let Some(wcs) = self.queue.poll(&mut room) else {
             self.has_failed = true;
             return Polled::All;
         };
-        for wc in &wcs[..polled] {
-            // SAFETY: the call has filled the first `polled` entries.
-            let wc = unsafe { wc.assume_init_ref() };
+        for wc in wcs {
             let slot = usize::try_from(wc.wr_id & !RECEIVE).unwrap_or(0);
             if wc.status != IBV_WC_SUCCESS {
                 self.has_failed = true;
@@ -322,9 +280,9 @@ impl Endpoint {
                 self.has_failed |= self.post_receive(slot).is_err();
             }
         }
-        match polled {
+        match wcs.len() {
             0 => Polled::Nothing,
-            _ if polled == wcs.len() && !self.has_failed => Polled::Part,
+            BATCH if !self.has_failed => Polled::Part,
             _ => Polled::All,
         }
     }
@@ -373,28 +331,6 @@ impl Endpoint {
         }
         Ok(AddressHandle(ah))
     }
-}
-
-/// A completion queue for all work requests, with its channel.
-///
-/// # Safety
-/// `context` is live.
-unsafe fn create_queue(context: *mut ibv_context) -> Result<(*mut ibv_comp_channel, *mut ibv_cq)> {
-    // SAFETY: the caller's promise.
-    let channel = unsafe { ibv_create_comp_channel(context) };
-    if channel.is_null() {
-        return Err(Errno::last());
-    }
-    let entries = c_int::try_from(RECEIVES + SENDS).unwrap_or(c_int::MAX);
-    // SAFETY: a live context and channel.
-    let cq = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel, 0) };
-    if cq.is_null() {
-        let error = Errno::last();
-        // SAFETY: made above.
-        unsafe { ibv_destroy_comp_channel(channel) };
-        return Err(error);
-    }
-    Ok((channel, cq))
 }
 
 /// An address handle, destroyed on drop.

@@ -105,7 +105,9 @@ impl Awaited for DatagramSocket {
     }
 
     fn arm(&self) {
-        self.state().endpoints().for_each(|endpoint| endpoint.arm());
+        self.state()
+            .endpoints()
+            .for_each(|endpoint| endpoint.queue().arm());
     }
 
     fn fds(&self, add: &mut dyn FnMut(RawFd)) {
@@ -117,7 +119,7 @@ impl Awaited for DatagramSocket {
         let taken = self
             .state()
             .endpoints()
-            .filter(|endpoint| endpoint.take_events())
+            .filter(|endpoint| endpoint.queue().take_events())
             .count();
         if taken > 0 {
             self.waiters.wake_others();
@@ -356,7 +358,7 @@ impl DatagramSocket {
                 tracing::warn!(target: "ferroce::rdmacm", %local, "an rsocket's UD queue pair has failed: UDP serves");
                 // The address handles go first.
                 state.peers.forget(*local);
-                let _ = self.epoll.remove(endpoint.fd());
+                let _ = self.epoll.remove(endpoint.queue().fd());
                 *ud = Err(Instant::now() + RETRY);
             }
         }
@@ -420,7 +422,7 @@ impl DatagramSocket {
         let ud = state.endpoints.entry(local).or_insert(Err(now));
         if matches!(ud, Err(until) if *until <= now) {
             let made = Endpoint::new(local).and_then(|endpoint| {
-                self.epoll.add(endpoint.fd())?;
+                self.epoll.add(endpoint.queue().fd())?;
                 Ok(endpoint)
             });
             *ud = made.map_err(|Errno(errno)| {
