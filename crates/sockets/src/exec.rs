@@ -13,6 +13,7 @@ use ferroce_os::program::obstacle;
 
 use crate::address::{Meaning, PREFIX};
 use crate::sys::{self, Whose};
+use crate::table::ListenerSockets;
 
 /// Room for a path, as the kernel has it (`PATH_MAX`).
 const PATH_MAX: usize = 4096;
@@ -69,9 +70,9 @@ pub(crate) fn has_inherited() -> bool {
 }
 
 /// The hidden sockets of an inherited listener.
-pub(crate) fn find(cookie: u64, port: u16) -> Option<(RawFd, RawFd)> {
+pub(crate) fn find(cookie: u64, port: u16) -> Option<ListenerSockets> {
     let (queues, stashes) = brought();
-    let queue = queues.iter().find(|fd| queue_of(**fd) == Some(cookie))?;
+    let queue = *queues.iter().find(|fd| queue_of(**fd) == Some(cookie))?;
     let names = [
         crate::address::port_name(port),
         crate::address::stash_name(cookie),
@@ -81,7 +82,8 @@ pub(crate) fn find(cookie: u64, port: u16) -> Option<(RawFd, RawFd)> {
         let name = name.as_ref().and_then(|name| name.abstract_name());
         names.iter().any(|n| Some(n.as_bytes()) == name)
     };
-    Some((*queue, *stashes.iter().find(is_its)?))
+    let stash = *stashes.iter().find(is_its)?;
+    Some(ListenerSockets { queue, stash })
 }
 
 /// Ends a queue for all processes that have it. Clients whose streams wait see their connections

@@ -18,7 +18,7 @@ use crate::count::{Reason, stays};
 use crate::diag::Diag;
 use crate::lock::Held;
 use crate::sys::{self, Whose};
-use crate::table::{self, Entry, Kind};
+use crate::table::{self, Entry, Kind, ListenerSockets};
 use crate::{hide, lock, replace, token};
 
 /// Bytes of the cookie that a stream begins with.
@@ -33,9 +33,8 @@ const STRANGERS: u32 = 16;
 /// How long `accept` tries to get the stash from another process. One that is stopped may have it.
 const TURN: Duration = Duration::from_micros(500);
 
-/// Makes the socket that takes streams, before the program's socket listens. Returns it with its
-/// stash.
-pub(crate) fn prepare(fd: RawFd) -> Option<(RawFd, RawFd)> {
+/// Makes the hidden sockets, before the program's socket listens.
+pub(crate) fn prepare(fd: RawFd) -> Option<ListenerSockets> {
     let family = tcp_family(fd)?;
     if table::get(fd).kind == Kind::Listener || !table::has_room(fd) {
         return None;
@@ -53,7 +52,7 @@ pub(crate) fn prepare(fd: RawFd) -> Option<(RawFd, RawFd)> {
         hide::forget(queue);
         return None;
     };
-    Some((queue, stash))
+    Some(ListenerSockets { queue, stash })
 }
 
 /// A datagram socket that is connected to itself: what is sent to it waits in it, for all processes
@@ -93,30 +92,34 @@ fn close_to_others(stash: RawFd, name: &str) -> Result<(), c_int> {
 }
 
 /// Shows the listener to clients, when it listens.
-pub(crate) fn publish(fd: RawFd, (queue, stash): (RawFd, RawFd)) {
+pub(crate) fn publish(fd: RawFd, sockets: ListenerSockets) {
     let keeps = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC);
+    enter(fd, sockets, sys::cookie(fd).unwrap_or(0));
+    inherit_as(fd, keeps);
+}
+
+fn enter(fd: RawFd, sockets: ListenerSockets, cookie: u64) {
     table::set(
         fd,
         Entry {
             kind: Kind::Listener,
             flags: 0,
-            hidden: [Some(queue), Some(stash)],
-            cookie: sys::cookie(fd).unwrap_or(0),
+            hidden: [Some(sockets.queue), Some(sockets.stash)],
+            cookie,
         },
     );
-    inherit_as(fd, keeps);
 }
 
 /// Gives up what `prepare` made: the program's socket does not listen.
-pub(crate) fn withdraw((queue, stash): (RawFd, RawFd)) {
-    hide::forget(queue);
-    hide::forget(stash);
+pub(crate) fn withdraw(sockets: ListenerSockets) {
+    hide::forget(sockets.queue);
+    hide::forget(sockets.stash);
 }
 
 /// Lets `exec` close the hidden sockets of a listener if, and only if, it closes the listener.
 pub(crate) fn inherit_as(fd: RawFd, descriptor_flags: c_int) {
-    if let Some((queue, stash)) = table::streams(fd) {
-        for hidden in [queue, stash] {
+    if let Some(sockets) = table::listener_sockets(fd) {
+        for hidden in [sockets.queue, sockets.stash] {
             let _ = sys::fcntl(hidden, libc::F_SETFD, descriptor_flags);
         }
     }
@@ -138,11 +141,11 @@ pub(crate) fn tcp_family(fd: RawFd) -> Option<Family> {
 /// A connection was accepted: replaces it by its stream, if it has one.
 pub(crate) fn accepted(listener: RawFd, fd: RawFd) {
     let entry = if table::get(listener).kind == Kind::Listener {
-        table::streams(listener)
+        table::listener_sockets(listener)
     } else {
         inherited(listener)
     };
-    let Some((queue, stash)) = entry else { return };
+    let Some(sockets) = entry else { return };
     let Some(connection) = connection(fd) else {
         stays(Reason::OtherHost);
         return;
@@ -150,10 +153,10 @@ pub(crate) fn accepted(listener: RawFd, fd: RawFd) {
     let held = lock::hold();
     // Without a turn the stream may be in the hands of another process just now. Its client stays
     // on TCP then.
-    let has_turn = take_turn(stash);
-    let stream = take((queue, stash), connection, &held);
+    let has_turn = take_turn(sockets.stash);
+    let stream = take(sockets, connection, &held);
     if has_turn {
-        let unlocked = sys::record_lock(stash, libc::F_UNLCK);
+        let unlocked = sys::record_lock(sockets.stash, libc::F_UNLCK);
         debug_assert!(unlocked.is_ok(), "a lock of this process");
     }
     match stream.map(|stream| stream.put_under(fd)) {
@@ -254,26 +257,27 @@ impl Waiting {
 
 /// Takes a connection's stream from those that came, as a rule the first one. Those before it are
 /// left for the processes whose connections they are.
-fn take(streams: (RawFd, RawFd), connection: Connection, held: &Held) -> Option<Waiting> {
+fn take(sockets: ListenerSockets, connection: Connection, held: &Held) -> Option<Waiting> {
     let mut strangers = STRANGERS;
-    let mut next = first(streams, &mut strangers);
+    let mut next = first(sockets, &mut strangers);
     next.as_ref()?;
     let client = Diag::open(held).and_then(|d| d.connection(connection.client, connection.server));
     let is_its = |waiting: &Waiting| client.is_some_and(|client| client.cookie == waiting.cookie);
     let mut passed = Vec::new();
     while let Some(other) = next.take_if(|waiting| !is_its(waiting)) {
         passed.push(other);
-        next = first(streams, &mut strangers);
+        next = first(sockets, &mut strangers);
     }
     for other in passed {
-        other.stash(streams.1);
+        other.stash(sockets.stash);
     }
     next
 }
 
 /// The stream that has waited longest, of a client of this user that has not taken it back. None if
 /// there is none before `strangers` streams of other users.
-fn first((queue, stash): (RawFd, RawFd), strangers: &mut u32) -> Option<Waiting> {
+fn first(sockets: ListenerSockets, strangers: &mut u32) -> Option<Waiting> {
+    let ListenerSockets { queue, stash } = sockets;
     while let Ok((cookie, stream)) = sys::receive_descriptor(stash) {
         if is_from_queue(stream, queue) && sys::is_own_user(stream) && !has_ended(stream) {
             return Some(Waiting::new(stream, u64::from_ne_bytes(cookie)));
@@ -306,23 +310,15 @@ fn has_ended(stream: RawFd) -> bool {
 }
 
 /// The hidden sockets of a listener that this process got by `exec`.
-fn inherited(listener: RawFd) -> Option<(RawFd, RawFd)> {
+fn inherited(listener: RawFd) -> Option<ListenerSockets> {
     if table::get(listener).kind != Kind::Other || !crate::exec::has_inherited() {
         return None;
     }
     let cookie = sys::cookie(listener).ok()?;
     let port = sys::name(listener, Whose::Own).ok()?.internet()?.port();
-    let (queue, stash) = crate::exec::find(cookie, port)?;
-    table::set(
-        listener,
-        Entry {
-            kind: Kind::Listener,
-            flags: 0,
-            hidden: [Some(queue), Some(stash)],
-            cookie,
-        },
-    );
-    Some((queue, stash))
+    let sockets = crate::exec::find(cookie, port)?;
+    enter(listener, sockets, cookie);
+    Some(sockets)
 }
 
 #[cfg(test)]
@@ -364,11 +360,12 @@ mod tests {
     #[test]
     fn a_stashed_stream_is_taken_only_if_it_came_from_the_queue() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-        let (queue, stash) = prepare(listener.as_raw_fd()).expect("hidden sockets");
+        let sockets = prepare(listener.as_raw_fd()).expect("hidden sockets");
         let mut strangers = STRANGERS;
         let (theirs, _ours) = UnixStream::pair().expect("a pair");
-        sys::send_descriptor(stash, 7_u64.to_ne_bytes(), theirs.as_raw_fd()).expect("a datagram");
-        assert!(first((queue, stash), &mut strangers).is_none());
+        sys::send_descriptor(sockets.stash, 7_u64.to_ne_bytes(), theirs.as_raw_fd())
+            .expect("a datagram");
+        assert!(first(sockets, &mut strangers).is_none());
 
         let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
         let client = sys::socket(libc::AF_UNIX, kind, 0).expect("a socket");
@@ -376,13 +373,13 @@ mod tests {
         sys::connect(client, &listener_name(cookie, Family::V4)).expect("the queue");
         sys::send(client, &9_u64.to_ne_bytes()).expect("a cookie");
         for _ in 0..2 {
-            let waiting = first((queue, stash), &mut strangers).expect("the client's stream");
+            let waiting = first(sockets, &mut strangers).expect("the client's stream");
             assert_eq!(waiting.cookie, 9);
-            waiting.stash(stash);
+            waiting.stash(sockets.stash);
         }
         sys::close(client);
-        assert!(first((queue, stash), &mut strangers).is_none());
+        assert!(first(sockets, &mut strangers).is_none());
         assert_eq!(strangers, STRANGERS);
-        withdraw((queue, stash));
+        withdraw(sockets);
     }
 }

@@ -94,7 +94,7 @@ pub(crate) fn copied(from: RawFd, to: RawFd) {
         return;
     }
     let intact = match entry.kind {
-        Kind::Listener => table::streams(from).is_some(),
+        Kind::Listener => table::listener_sockets(from).is_some(),
         _ => table::tcp(from).is_some(),
     };
     let hidden = if intact {

@@ -266,8 +266,17 @@ pub(crate) fn tcp(fd: RawFd) -> Option<RawFd> {
     (sys::cookie(hidden) == Ok(entry.cookie)).then_some(hidden)
 }
 
-/// The socket that takes a listener's streams, and its stash.
-pub(crate) fn streams(fd: RawFd) -> Option<(RawFd, RawFd)> {
+/// The hidden sockets of a listener.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListenerSockets {
+    /// Takes the clients' streams.
+    pub(crate) queue: RawFd,
+    /// Holds streams that came before those whose connections were accepted first.
+    pub(crate) stash: RawFd,
+}
+
+/// The hidden sockets of a listener.
+pub(crate) fn listener_sockets(fd: RawFd) -> Option<ListenerSockets> {
     let entry = get(fd);
     let [Some(queue), Some(stash)] = entry.hidden else {
         return None;
@@ -275,7 +284,7 @@ pub(crate) fn streams(fd: RawFd) -> Option<(RawFd, RawFd)> {
     let name = sys::name(queue, Whose::Own).ok()?;
     let meaning = Meaning::parse(name.abstract_name()?)?;
     let is_its = matches!(meaning, Meaning::Listener(cookie, _) if cookie == entry.cookie);
-    (entry.kind == Kind::Listener && is_its).then_some((queue, stash))
+    (entry.kind == Kind::Listener && is_its).then_some(ListenerSockets { queue, stash })
 }
 
 #[cfg(test)]

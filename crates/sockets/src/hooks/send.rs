@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use crate::data::{each_descriptor, sent};
 use crate::errno::{self, kept};
 use crate::next::{Next, hooks};
-use crate::table::{self, Kind};
+use crate::table::{self, Kind, ListenerSockets};
 use crate::{exec, stand_in};
 
 type Send = unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> isize;
@@ -59,7 +59,7 @@ fn handed_on(fd: c_int) {
     match table::get(fd).kind {
         Kind::Fresh => table::spoil(fd),
         Kind::Listener => {
-            if let Some((queue, _)) = table::streams(fd) {
+            if let Some(ListenerSockets { queue, .. }) = table::listener_sockets(fd) {
                 exec::revoke(queue);
             }
         }
