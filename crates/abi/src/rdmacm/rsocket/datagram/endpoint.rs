@@ -41,7 +41,7 @@ const QKEY: u32 = 0x0123_4567;
 const RECEIVE: u64 = 1 << 63;
 /// Completions that are taken at once.
 const BATCH: usize = 16;
-/// Most bytes of a packet's payload. A receive has room for so many, since a peer's port may have a
+/// Most bytes of a packet's payload. Each receive has room for them, since a peer's port may have a
 /// larger MTU than this one's: a packet that is longer than its receive ends the queue pair.
 const LONGEST: usize = Mtu::B4096.bytes() as usize;
 /// Bytes of a receive.

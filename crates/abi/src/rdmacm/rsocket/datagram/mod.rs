@@ -261,7 +261,8 @@ impl DatagramSocket {
     /// `rshutdown`.
     ///
     /// # Errors
-    /// ENOTCONN; the directions have ended all the same, as in the kernel (`inet_shutdown`).
+    /// ENOTCONN for a socket that is not connected: its directions have ended all the same, as in
+    /// the kernel (`inet_shutdown`).
     pub(super) fn shutdown(&self, how: c_int) -> Result<()> {
         let mut state = self.state();
         let shut = self.udp.shutdown(how);
