@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use ferroce_proto::ids::{Key, Psn};
 use ferroce_proto::mr::Access;
+use ferroce_proto::rc::LinkTraits;
 use ferroce_proto::testkit::{Arena, Pair, Setup, Side, wr};
 use ferroce_proto::verbs::{QpState, RemoteAddr, SendOp, WcStatus};
 use ferroce_proto::wire::{
@@ -285,6 +286,23 @@ fn sends_and_writes_are_acknowledged_up_to_the_newest() {
     }
     assert_eq!(send(&mut p, 0), [ack(2)]);
     assert_eq!(p.b.results.recv.len(), 3);
+}
+
+#[test]
+fn a_queue_pair_that_goes_repeats_its_last_acknowledgement() {
+    let mut p = pair();
+    p.b.qp.owe_parting_ack();
+    assert_eq!(answers(&mut p), [], "nothing has come");
+    p.recv(Side::B, 0, vec![]);
+    assert_eq!(send(&mut p, 0), [ack(0)]);
+    p.b.qp.owe_parting_ack();
+    assert_eq!(answers(&mut p), [ack(0)]);
+    p.b.qp.set_link(LinkTraits {
+        lossless: true,
+        max_in_flight: 1 << 20,
+    });
+    p.b.qp.owe_parting_ack();
+    assert_eq!(answers(&mut p), [], "it cannot have been lost");
 }
 
 #[test]

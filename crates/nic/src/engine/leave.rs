@@ -113,6 +113,7 @@ impl Nic {
         }
         for qp in self.services.qps.all() {
             qp.speak_up(clock::monotonic());
+            qp.send_parting_ack(clock::monotonic());
         }
         let mut progress = self.progress.lock();
         for _ in 0..ROUNDS {

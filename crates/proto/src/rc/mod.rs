@@ -384,6 +384,16 @@ impl RcQp {
         self.responder.owes_word() && self.transmit_answer(cx, out)
     }
 
+    /// Owes the acknowledgement of the last request once more, if it may be lost: for a queue pair
+    /// that is about to be destroyed. The program has seen the request complete, and a peer that
+    /// misses the acknowledgement finds nobody who repeats it.
+    pub fn owe_parting_ack(&mut self) {
+        let receives = !matches!(self.state(), QpState::Reset | QpState::Init | QpState::Err);
+        if receives && !self.shared.link.lossless {
+            self.responder.owe_parting_ack();
+        }
+    }
+
     /// When [`on_deadline`](Self::on_deadline) must be called, if ever.
     #[inline]
     #[must_use]

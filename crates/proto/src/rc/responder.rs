@@ -140,6 +140,13 @@ impl Responder {
         self.replies.owes_word()
     }
 
+    /// See [`RcQp::owe_parting_ack`](super::RcQp::owe_parting_ack).
+    pub(super) fn owe_parting_ack(&mut self) {
+        if self.msn != Msn::default() {
+            self.replies.owe_ack();
+        }
+    }
+
     /// Appends the next answer to `out`, if one is owed.
     pub(super) fn transmit(
         &mut self,

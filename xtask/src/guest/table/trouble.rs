@@ -4,7 +4,6 @@ use super::super::own;
 use super::super::pair::{Ready, Server};
 use super::super::rows::{Body, Section};
 use super::{FAMILIES, STATUS, Table, V4, measured, section};
-use crate::system::Check;
 
 const LOSS: Section = Section {
     fault: Some("drop=2%,dup=1%,reorder=1%,corrupt=1%,seed=7"),
@@ -21,6 +20,10 @@ const DEATHS: Section = Section {
 };
 
 /// Ports of their own: these run beside others.
+/// Only programs that have a word with their peer at the end. `ibv_rc_pingpong` has none: if our last
+/// acknowledgement and its repetition are lost, rxe sends its last message for ever. Nor those that
+/// wait for events on two completion queues with one channel, as `ib_send_lat -e`: an acknowledgement
+/// that comes late puts perftest out of step.
 pub(super) fn loss(all: &mut Table) {
     for (server, client, port) in [
         (
@@ -48,13 +51,6 @@ pub(super) fn loss(all: &mut Table) {
         );
     }
     for (words, check) in [
-        (
-            "ibv_rc_pingpong -p 18525 -n 50 -s 20000 -m MTU -c -e -g GID",
-            Check::PingPong {
-                bytes: 2 * 50 * 20_000,
-                rounds: 50,
-            },
-        ),
         (
             "ib_send_bw -p 18525 -F -n 50 -u 16 -x GID",
             measured(65536, 50, "MB/sec"),

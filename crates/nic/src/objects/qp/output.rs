@@ -182,6 +182,17 @@ impl Qp {
         }
     }
 
+    /// Repeats the acknowledgement of the last request where a packet may be lost: nobody answers
+    /// a peer that asks for it after this queue pair has gone. An adapter does not do that, and
+    /// rxe, whose retry count of 7 is for ever, would then wait for ever.
+    pub(crate) fn send_parting_ack(&self, now: Time) {
+        let mut locked = self.lock();
+        if !locked.retired {
+            locked.transport.owe_parting_ack();
+            self.send_word(&mut locked, now);
+        }
+    }
+
     /// Sends the acknowledgement or NAK that it owes, unless responses go before it.
     fn send_word(&self, locked: &mut Locked, now: Time) {
         let Some(Path {

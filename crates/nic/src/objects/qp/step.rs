@@ -314,6 +314,7 @@ impl Qp {
     pub(super) fn retire(&self) -> bool {
         // The program has seen completions whose acknowledgement the peer still waits for.
         self.speak_up(clock::monotonic());
+        self.send_parting_ack(clock::monotonic());
         let mut locked = self.lock();
         if std::mem::replace(&mut locked.retired, true) {
             return false;

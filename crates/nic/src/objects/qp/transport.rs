@@ -266,6 +266,13 @@ impl Transport {
         }
     }
 
+    /// As [`RcQp::owe_parting_ack`].
+    pub(super) fn owe_parting_ack(&mut self) {
+        if let Self::Rc(rc) = self {
+            rc.owe_parting_ack();
+        }
+    }
+
     #[inline]
     pub(super) fn deadline(&self) -> Option<Time> {
         match self {
