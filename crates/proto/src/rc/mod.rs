@@ -385,8 +385,8 @@ impl RcQp {
     }
 
     /// Owes the acknowledgement of the last request once more, if it may be lost: for a queue pair
-    /// that is about to be destroyed. The program has seen the request complete, and a peer that
-    /// misses the acknowledgement finds nobody who repeats it.
+    /// that is about to be destroyed. The program has seen the request complete, and nothing would
+    /// answer a peer that missed the acknowledgement.
     pub fn owe_parting_ack(&mut self) {
         let receives = !matches!(self.state(), QpState::Reset | QpState::Init | QpState::Err);
         if receives && !self.shared.link.lossless {

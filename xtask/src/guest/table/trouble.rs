@@ -20,10 +20,10 @@ const DEATHS: Section = Section {
 };
 
 /// Ports of their own: these run beside others.
-/// Only programs that have a word with their peer at the end. `ibv_rc_pingpong` has none: if our last
-/// acknowledgement and its repetition are lost, rxe sends its last message for ever. Nor those that
-/// wait for events on two completion queues with one channel, as `ib_send_lat -e`: an acknowledgement
-/// that comes late puts perftest out of step.
+/// Only programs that have a word with their peer at the end. `ibv_rc_pingpong` has none: if our
+/// last acknowledgement and its repetition are lost, rxe sends its last message for ever. Nor
+/// `ib_send_lat -e`, which waits for the events of two completion queues by turns: an
+/// acknowledgement that comes late puts it out of step.
 pub(super) fn loss(all: &mut Table) {
     for (server, client, port) in [
         (
