@@ -94,21 +94,21 @@ impl Bytes {
         unsafe { slice::from_raw_parts(start.as_ptr().cast(), length) }
     }
 
-    /// The eight bytes at a multiple of eight, to be read, as all that is read behind them.
+    /// Loads the word at `at`, a multiple of eight; later reads stay behind it.
     #[inline]
     pub(crate) fn load_word(&self, at: usize) -> u64 {
         // SAFETY: aligned, and within the bytes.
         unsafe { machine::load(self.word(at)) }
     }
 
-    /// Sets them, behind all that was written before.
+    /// Stores the word at `at`, behind all earlier writes.
     #[inline]
     pub(crate) fn store_word(&self, at: usize, value: u64) {
         // SAFETY: aligned, and within the bytes.
         unsafe { machine::store(self.word(at), value) }
     }
 
-    /// Adds to them, and gives what was there before.
+    /// Adds to the word at `at`; returns its value before.
     pub(crate) fn fetch_add(&self, at: usize, add: u64) -> u64 {
         // SAFETY: aligned, and within the bytes.
         unsafe { machine::fetch_add(self.word(at), add) }

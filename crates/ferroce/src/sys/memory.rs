@@ -14,7 +14,7 @@ use crate::{Error, Result};
 pub(crate) struct Domain {
     pub(super) device: Arc<OpenDevice>,
     pub(super) raw: NonNull<ibv_pd>,
-    /// Whether it is destroyed with this.
+    /// Whether dropping this deallocates the C object.
     owned: bool,
 }
 

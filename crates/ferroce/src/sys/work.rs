@@ -30,7 +30,7 @@ impl Owner {
     }
 }
 
-/// What the send queue is to do, to whom, and how.
+/// A send work request: its operation, its target, its flags.
 pub(crate) struct Order {
     pub(crate) what: Operation,
     pub(crate) to: Destination,

@@ -23,11 +23,11 @@ pub(crate) struct Chance(u64);
 pub(crate) struct LinkFault {
     /// The packet vanishes.
     pub(crate) drop: Chance,
-    /// It comes twice.
+    /// The packet comes twice.
     pub(crate) duplicate: Chance,
-    /// It comes after packets that were sent later.
+    /// The packet comes after packets that were sent later.
     pub(crate) reorder: Chance,
-    /// Some of its bits change.
+    /// Some bits of the packet change.
     pub(crate) corrupt: Chance,
     /// All packets take this long.
     pub(crate) delay: Duration,

@@ -80,9 +80,9 @@ pub(super) fn packet_prefix(src_qpn: Qpn) -> [u8; 4] {
 pub(super) struct Packets<'a> {
     /// The queue pair that they come from.
     pub(super) src_qpn: Qpn,
-    /// What would be in the IP header, without the interface; none: the known route.
+    /// What would be in the IP header, without the interface; `None` for the known route.
     pub(super) addressing: Option<Addressing>,
-    /// None: there is one packet.
+    /// Lengths of the packets; `None` if there is one packet.
     pub(super) lengths: Option<&'a [[u8; 2]]>,
     bytes: &'a [u8],
 }
