@@ -1,5 +1,6 @@
 //! Completion queues and completion channels.
 
+mod armed_polls;
 mod arming;
 mod channel;
 mod delivery;
@@ -21,6 +22,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{AsyncEvent, Wc};
 
+use self::armed_polls::ArmedPolls;
 pub use self::channel::CompChannel;
 pub(crate) use self::channel::CqEvent;
 pub(crate) use self::delivery::DirectDelivery;
@@ -56,6 +58,7 @@ pub struct Cq {
     ring: Lock<Ring>,
     /// What the ring said last, for a look without its lock.
     sign: Sign,
+    armed_polls: ArmedPolls,
     /// It overflowed, and its queue pairs have not been told.
     to_fail: AtomicBool,
     _permit: Permit,
@@ -97,6 +100,7 @@ impl Cq {
             users: AtomicUsize::new(0),
             ring: Lock::new(Ring::new(capacity, options.ignore_overrun)),
             sign: Sign::default(),
+            armed_polls: ArmedPolls::default(),
             to_fail: AtomicBool::new(false),
             _permit: permit,
         }))
@@ -141,7 +145,7 @@ impl Cq {
     }
     fn poll_delivering(&self, delivery: &mut DirectDelivery<'_>) -> Result<usize, Error> {
         let polled = self.poll_once(delivery);
-        if self.sign.is_armed() && !delivery.is_full() {
+        if self.sign.is_armed() && !delivery.is_full() && self.armed_polls.sleep_follows() {
             self.on_armed_and_empty();
         }
         polled
@@ -165,8 +169,12 @@ impl Cq {
             return Ok(delivery.delivered());
         }
         let is_armed = self.sign.is_armed();
+        if is_armed {
+            self.armed_polls.on_empty();
+        }
+        let sleeps_soon = is_armed && self.armed_polls.sleep_follows();
         if let Some(channel) = &self.channel {
-            if is_armed && channel.rests() {
+            if sleeps_soon && channel.rests() {
                 return Ok(0);
             }
             if channel.awaits_answer() {
@@ -174,7 +182,7 @@ impl Cq {
             }
         }
         // The ring's lock must be free: the round may push into this very queue.
-        self.context.engine().poll(is_armed, delivery);
+        self.context.engine().poll(sleeps_soon, delivery);
         if !delivery.is_full() && self.sign.has_news() {
             let taken = self.take(delivery);
             // What was caught is good, whatever became of the queue since: that is told next time.
@@ -200,6 +208,7 @@ impl Cq {
             delayed.filter(|_| at_once)
         });
         self.context.services().end_delay(delayed, self.id());
+        self.armed_polls.on_armed();
         match &self.channel {
             Some(channel) => channel.on_armed(),
             None => self.context.services().end_inline(false),
