@@ -35,7 +35,7 @@ Which case shows which statement of the specifications. Cases are in `crates/con
 objects and through the C functions, on the local path and over the wire (IPv4 and IPv6), with both ends of a connection in one process and with
 each in its own, except those marked \u{2020}, whose peer is
 played by hand over IPv4, and those marked \u{2021}, which move very much and are played on one path, and those marked \u{a7}, whose multicast groups
-the kernel has on loopback over IPv4 only. Over iWARP (by TCP and within the host, both ends in one process) those without a mark are played but those in the last table;
+the kernel has on loopback over IPv4 only. Over iWARP (by TCP and within the host, with both ends in one process and with each in its own) those without a mark are played but those in the last table;
 those marked \u{2020}\u{2020} are played there only.
 
 Generated from the cases: `FERROCE_UPDATE_LISTS=1 cargo test -p ferroce-conformance --test list` writes it anew, and the same test

@@ -89,6 +89,16 @@ fn rust_wire_ipv6_apart() {
 }
 
 #[test]
+fn rust_iwarp_apart() {
+    play_apart(Entry::Rust, Path::Iwarp);
+}
+
+#[test]
+fn rust_iwarp_local_apart() {
+    play_apart(Entry::Rust, Path::IwarpLocal);
+}
+
+#[test]
 fn c_local_apart() {
     play_apart(Entry::C, Path::Local);
 }
@@ -106,6 +116,16 @@ fn c_wire_ipv4_apart() {
 #[test]
 fn c_wire_ipv6_apart() {
     play_apart(Entry::C, Path::Wire6);
+}
+
+#[test]
+fn c_iwarp_apart() {
+    play_apart(Entry::C, Path::Iwarp);
+}
+
+#[test]
+fn c_iwarp_local_apart() {
+    play_apart(Entry::C, Path::IwarpLocal);
 }
 
 #[test]

@@ -20,6 +20,7 @@ use super::area::Area;
 use super::memory::GUARD;
 use super::{About, Change, Domain, Errno, Memory, Side};
 use crate::bench::{Entry, Spec};
+use crate::stream::{Link, Listener, Terms};
 
 /// Elements of a scatter/gather list, and inline bytes, at most.
 const SGES: usize = 64;
@@ -60,6 +61,8 @@ enum Call {
     SrqLimit,
     Window,
     Event,
+    Listen,
+    Accept(Terms),
 }
 
 /// What it answers.
@@ -191,6 +194,16 @@ impl Apart {
         }
     }
 
+    /// Listens for a connection over TCP. Returns the port.
+    pub(crate) fn listen(&self) -> u16 {
+        let port = self.number(Call::Listen).expect("a port");
+        u16::try_from(port).expect("a port")
+    }
+    /// Accepts the connection that was asked for at the port. It ends before the queue pair.
+    pub(crate) fn accept(&self, terms: Terms) {
+        let _ = self.nothing(Call::Accept(terms));
+    }
+
     fn ask(&self, call: Call) -> ChildReply {
         let worker = lock(&self.worker);
         self.area.put_call(call);
@@ -297,6 +310,16 @@ impl Side for Apart {
     fn event(&self) -> Option<(AsyncEvent, About)> {
         answered!(self, Call::Event, ChildReply::Event)
     }
+    fn apart(&self) -> Option<&Apart> {
+        Some(self)
+    }
+}
+
+/// What the other process has of TCP for its side.
+enum Over {
+    Nothing,
+    Listens(Listener),
+    Connected(#[expect(dead_code, reason = "kept")] Link),
 }
 
 /// What the other process does: one side after the other, until its parent ends.
@@ -307,6 +330,7 @@ pub fn serve() {
     let parent = std::os::unix::process::parent_id();
     let side: RefCell<Option<Box<dyn Side>>> = RefCell::new(None);
     let mut area = None;
+    let mut over = Over::Nothing;
     let mut word = [0; 4];
     while stream.read_exact(&mut word).is_ok() {
         let fd = i32::from_le_bytes(word);
@@ -328,7 +352,21 @@ pub fn serve() {
                 opened
             }
             Call::Close => {
+                over = Over::Nothing;
                 drop(side.take());
+                ChildReply::Nothing(Ok(()))
+            }
+            Call::Listen => {
+                let listener = Listener::new();
+                let port = listener.port();
+                over = Over::Listens(listener);
+                ChildReply::Number(Ok(port.into()))
+            }
+            Call::Accept(terms) => {
+                let Over::Listens(listener) = over else {
+                    panic!("it does not listen");
+                };
+                over = Over::Connected(listener.accept(terms));
                 ChildReply::Nothing(Ok(()))
             }
             call => carry_out(&mut **side.borrow_mut().as_mut().expect("open"), call),
@@ -340,7 +378,7 @@ pub fn serve() {
 
 fn carry_out(side: &mut dyn Side, call: Call) -> ChildReply {
     match call {
-        Call::Open(..) | Call::Close => panic!("not here"),
+        Call::Open(..) | Call::Close | Call::Listen | Call::Accept(_) => panic!("not here"),
         Call::Gid(index) => ChildReply::Gid(side.gid(index)),
         Call::Register(domain, range, access) => {
             ChildReply::Key(side.register_in(domain, range, access))

@@ -178,4 +178,8 @@ pub trait Side: Send + Sync {
     fn window(&mut self) -> Result<Key, Errno>;
     /// Takes an asynchronous event, if there is one.
     fn event(&self) -> Option<(AsyncEvent, About)>;
+    /// The side, if it lives in another process.
+    fn apart(&self) -> Option<&Apart> {
+        None
+    }
 }
