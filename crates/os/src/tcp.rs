@@ -251,6 +251,11 @@ impl TcpSocket {
 
     /// Breaks the connection: the peer gets a reset, and what TCP still has is lost.
     pub fn reset(self) {
+        self.reset_at_close();
+    }
+
+    /// Closing it from here on breaks the connection, as [`reset`](Self::reset) does.
+    pub fn reset_at_close(&self) {
         let linger: [c_int; 2] = [1, 0];
         let bytes = linger.map(c_int::to_ne_bytes);
         // Without the option it is closed in order.

@@ -15,9 +15,11 @@ use crate::Error;
 use crate::Nic;
 use crate::base::numbers::Numbers;
 use crate::cm::CmService;
+use crate::link::fault::{Faults, LinkFault, Wires};
 use crate::link::local::LocalLinks;
 use crate::link::local::neighbours::Neighbours;
 use crate::link::path::Policy;
+use crate::link::stream::BadNetwork;
 use crate::link::token::Token;
 use crate::link::wire::ways_out::Wire;
 use crate::objects::ah::AhTable;
@@ -45,6 +47,11 @@ impl Nic {
         let auth = Auth::from_env().inspect_err(say)?;
         let peers = Peers::from_env().inspect_err(say)?;
         let shapes = Shapes::from_env()?;
+        let faults = Faults::from_env(Wires {
+            packets: shapes.has(Protocol::RoceV2),
+            streams: shapes.has(Protocol::Iwarp),
+        })
+        .inspect_err(say)?;
         if auth.is_some() && shapes.has(Protocol::Iwarp) {
             let error = Error::unsupported(
                 "FERROCE_KEY_FILE is set, and it does not cover iWARP (FERROCE_WIRE); no device opens",
@@ -78,7 +85,7 @@ impl Nic {
             .map_err(system)?;
         let (policy, has_thread) = (Policy::from_env(), has_thread());
         let wire = if shapes.has(Protocol::RoceV2) {
-            open_wire(policy, &peers, links.slot(), &poller)
+            open_wire(policy, &peers, faults.packets, links.slot(), &poller)
         } else {
             Err(Error::new(
                 libc::ENETUNREACH,
@@ -110,6 +117,7 @@ impl Nic {
             neighbours: Neighbours::new(links, &poller),
             new_short_rings: NewShortRings::default(),
             wire,
+            stream_faults: faults.streams.map(BadNetwork::new),
             poller,
             counters,
             has_thread,
@@ -143,6 +151,7 @@ fn has_thread() -> bool {
 fn open_wire(
     policy: Policy,
     peers: &Peers,
+    fault: Option<LinkFault>,
     slot: u16,
     poller: &Arc<Poller>,
 ) -> Result<Wire, Error> {
@@ -152,7 +161,7 @@ fn open_wire(
             "FERROCE_PATH=local: connections to other hosts are switched off",
         ));
     }
-    let wire = Wire::open(slot, poller).and_then(|wire| {
+    let wire = Wire::open(slot, fault, poller).and_then(|wire| {
         if peers.are_own_user() && wire.is_guest() {
             return Err(Error::new(
                 libc::EACCES,

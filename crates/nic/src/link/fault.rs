@@ -1,22 +1,32 @@
-//! Seeded faults for what the wire link sends, to try programs on a bad network.
+//! Seeded faults of what leaves the host, to try programs on a bad network.
 //!
 //! `FERROCE_FAULT="drop=1%,dup=0.5%,reorder=1%,corrupt=0.1%,delay=200us,seed=7"`: chances are
-//! percentages or fractions, each packet is judged by itself, and what is not named does not
-//! happen. The same seed judges the same sequence of packets in the same way.
+//! percentages or fractions, and what is not named does not happen. The same seed judges the same
+//! sequence of packets, and the same bytes of a stream, in the same way.
+//!
+//! | word | packets of RoCEv2 | streams of iWARP |
+//! |---|---|---|
+//! | `drop`, `dup`, `reorder` | each packet | refused: TCP mends them |
+//! | `corrupt` | each packet | each KiB |
+//! | `delay` | each packet | what is sent, before TCP gets it |
+//! | `cut` | refused: packets have no connection | the connection is reset |
+//! | `short` | refused | each KiB: a write to TCP ends in it |
 
 mod network;
+mod random;
+mod stream;
 
 use std::time::Duration;
 
 use crate::Error;
 
 pub(super) use network::{Network, NetworkFrame};
+use random::Chance;
+pub(crate) use stream::StreamFault;
+pub(super) use stream::{Course, Gate};
 
 /// The environment variable.
 const VARIABLE: &str = "FERROCE_FAULT";
-/// A chance, in steps of 2^-32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Chance(u64);
 
 /// What the network does to packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,27 +45,46 @@ pub(crate) struct LinkFault {
     pub(crate) seed: u64,
 }
 
-impl LinkFault {
-    /// The faults that the environment asks for; `None` if the variable is not set or empty.
+/// The wires that devices of this process speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wires {
+    pub(crate) packets: bool,
+    pub(crate) streams: bool,
+}
+
+/// What the variable asks for: of each wire that devices speak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    /// Of RoCEv2.
+    pub(crate) packets: Option<LinkFault>,
+    /// Of iWARP.
+    pub(crate) streams: Option<StreamFault>,
+}
+
+impl Faults {
+    /// The faults that the environment asks for; none if the variable is not set or empty.
     ///
     /// # Errors
-    /// EINVAL, with a reason that names the variable and the part of its text that makes no sense.
-    pub(crate) fn from_env() -> Result<Option<Self>, Error> {
+    /// EINVAL, with a reason that names the variable and the part of its text that makes no sense,
+    /// or none on these wires.
+    pub(crate) fn from_env(wires: Wires) -> Result<Self, Error> {
         let Some(text) = ferroce_os::environment::variable(VARIABLE) else {
-            return Ok(None);
+            return Ok(Self::default());
         };
         let text = text.to_string_lossy();
         if text.trim().is_empty() {
-            return Ok(None);
+            return Ok(Self::default());
         }
-        Self::parse(&text)
-            .map(Some)
-            .map_err(|why| Error::new(libc::EINVAL, format!("{VARIABLE}: {why}")))
+        Self::parse(&text, wires)
+            .map_err(|why| Error::invalid(format!("{VARIABLE}: {why}; no device opens")))
     }
 
     /// Reads `name=value,name=value`.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut fault = Self::default();
+    pub(super) fn parse(text: &str, wires: Wires) -> Result<Self, String> {
+        let mut faults = Self {
+            packets: wires.packets.then(LinkFault::default),
+            streams: wires.streams.then(StreamFault::default),
+        };
         for part in text
             .split(',')
             .map(str::trim)
@@ -64,13 +93,22 @@ impl LinkFault {
             let (name, value) = part
                 .split_once('=')
                 .ok_or_else(|| format!("\"{part}\" is not name=value"))?;
-            fault
-                .set(name.trim(), value.trim())
-                .ok_or_else(|| explain(part))?;
+            if !faults.set(name.trim(), value.trim()) {
+                return Err(explain(part, name.trim(), value.trim()));
+            }
         }
-        Ok(fault)
+        Ok(faults)
     }
 
+    /// Sets one value for each wire that has it. False if none has, or the value makes no sense.
+    fn set(&mut self, name: &str, value: &str) -> bool {
+        let packets = self.packets.as_mut().and_then(|p| p.set(name, value));
+        let streams = self.streams.as_mut().and_then(|s| s.set(name, value));
+        packets.or(streams).is_some()
+    }
+}
+
+impl LinkFault {
     /// Sets one value; `None` if there is no such name or the value makes no sense.
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
@@ -87,31 +125,21 @@ impl LinkFault {
 }
 
 /// Returns what is wrong with a part of the variable.
-fn explain(part: &str) -> String {
-    format!(
-        "\"{part}\" makes no sense; there are drop, dup, reorder and corrupt with a chance (1% or 0.01), delay with a time \
-         (200us, 5ms, 1s) and seed with a number"
-    )
-}
-
-impl Chance {
-    /// Reads `1.5%` or `0.015`; not above 100 %.
-    fn parse(text: &str) -> Option<Self> {
-        let (number, whole) = text
-            .strip_suffix('%')
-            .map_or((text, 1.0), |percent| (percent.trim_end(), 100.0));
-        let fraction = number.parse::<f64>().ok()? / whole;
-        if !(0.0..=1.0).contains(&fraction) {
-            return None;
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0 and 2^32, as just checked"
-        )]
-        let steps = (fraction * 2_f64.powi(32)) as u64;
-        Some(Self(steps))
+fn explain(part: &str, name: &str, value: &str) -> String {
+    if LinkFault::default().set(name, value).is_some() {
+        return format!(
+            "\"{part}\" makes no sense over iWARP (FERROCE_WIRE): TCP mends what the network loses, doubles or reorders"
+        );
     }
+    if StreamFault::default().set(name, value).is_some() {
+        return format!(
+            "\"{part}\" makes no sense over RoCEv2 (FERROCE_WIRE), which has packets and no connections"
+        );
+    }
+    format!(
+        "\"{part}\" makes no sense; there are drop, dup and reorder (RoCEv2), short (iWARP) and corrupt with a chance (1% or \
+         0.01), cut (iWARP) with a chance (1%) or bytes (64KiB), delay with a time (200us, 5ms, 1s) and seed with a number"
+    )
 }
 
 /// Reads `200us`, `5ms`, `1s`; at most an hour.
@@ -128,4 +156,4 @@ fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

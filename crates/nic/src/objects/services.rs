@@ -22,6 +22,7 @@ use crate::base::numbers::{Numbers, slot_of};
 use crate::link::local::ConnectError;
 use crate::link::local::neighbours::Neighbours;
 use crate::link::path::{Egress, Policy};
+use crate::link::stream::BadNetwork;
 use crate::link::token::Token;
 use crate::link::wire::private_ports::{PortFlow, private_port_number, private_port_to};
 use crate::link::wire::ways_out::Wire;
@@ -103,6 +104,8 @@ pub(crate) struct Services {
     pub(crate) boards: Boards,
     /// Or why there is none.
     pub(crate) wire: Result<Wire, Error>,
+    /// What the user asked for to happen to streams of iWARP.
+    pub(crate) stream_faults: Option<BadNetwork>,
     pub(crate) poller: Arc<Poller>,
     pub(crate) counters: Arc<Counters>,
     /// Whether the device thread works.

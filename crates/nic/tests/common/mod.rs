@@ -6,6 +6,7 @@ pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod short_rings;
 pub(crate) mod stranger;
+pub(crate) mod stream;
 
 use std::process::Command;
 use std::sync::Arc;

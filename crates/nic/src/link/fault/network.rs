@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ferroce_proto::time::Time;
 
-use super::{Chance, LinkFault};
+use super::LinkFault;
+use super::random::{Chance, Random};
 use crate::base::addressing::Addressing;
 
 /// Packets that are held back at most; what comes on top is lost, as in a router whose queue is
@@ -61,7 +62,7 @@ impl Ord for DelayedPacket {
 #[derive(Debug)]
 pub(crate) struct Network {
     fault: LinkFault,
-    random: u64,
+    random: Random,
     held: BinaryHeap<Reverse<DelayedPacket>>,
     number: u64,
 }
@@ -71,7 +72,7 @@ impl Network {
     pub(crate) const fn new(fault: LinkFault) -> Self {
         Self {
             fault,
-            random: fault.seed,
+            random: Random::new(fault.seed),
             held: BinaryHeap::new(),
             number: 0,
         }
@@ -82,11 +83,11 @@ impl Network {
         if self.loses() {
             return;
         }
-        if self.happens(self.fault.duplicate) {
+        if self.random.happens(self.fault.duplicate) {
             let twin = frame.clone();
             self.hold(now, twin);
         }
-        if self.happens(self.fault.corrupt) {
+        if self.random.happens(self.fault.corrupt) {
             self.corrupt(&mut frame.bytes);
         }
         self.hold(now, frame);
@@ -104,13 +105,13 @@ impl Network {
 
     /// Whether the next packet gets lost.
     pub(crate) fn loses(&mut self) -> bool {
-        self.happens(self.fault.drop)
+        self.random.happens(self.fault.drop)
     }
 
     fn hold(&mut self, now: Time, frame: NetworkFrame) {
         let mut due = now + self.fault.delay;
-        if self.happens(self.fault.reorder) {
-            due = due + REORDER_BY.mul_f64(self.fraction());
+        if self.random.happens(self.fault.reorder) {
+            due = due + REORDER_BY.mul_f64(self.random.fraction());
         }
         self.number += 1;
         if self.held.len() < MAX_HELD {
@@ -127,10 +128,10 @@ impl Network {
         if bytes.is_empty() {
             return;
         }
-        let flips = 1 + self.below(4);
+        let flips = 1 + self.random.below(4);
         for _ in 0..flips {
-            let at = self.below(bytes.len());
-            bytes[at] ^= 1 << self.below(8);
+            let (at, bit) = self.random.bit_of(bytes.len());
+            bytes[at] ^= bit;
         }
     }
 
@@ -154,28 +155,5 @@ impl Network {
             number: 0,
             frame,
         }));
-    }
-
-    fn happens(&mut self, chance: Chance) -> bool {
-        chance.0 != 0 && self.next_random() >> 32 < chance.0
-    }
-
-    /// A number below `bound`, which is not 0.
-    fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next_random() % bound as u64).expect("invariant: below a usize")
-    }
-
-    /// A number between 0 and 1.
-    fn fraction(&mut self) -> f64 {
-        f64::from(u32::try_from(self.next_random() >> 32).expect("invariant: 32 bits are left"))
-            / 2_f64.powi(32)
-    }
-
-    /// The `SplitMix64` generator.
-    const fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
     }
 }

@@ -1,5 +1,8 @@
 //! The stream link: the TCP connection of one queue pair on iWARP. It carries bytes, no packets.
 
+mod bad_network;
+pub(crate) mod pieces;
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -8,8 +11,10 @@ use ferroce_os::clock;
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::{Agreement, Ticket};
-use ferroce_proto::mr::Piece;
+use ferroce_proto::mr::{Memory, Piece};
 use ferroce_proto::time::Time;
+
+pub(crate) use bad_network::{BadNetwork, BadWayOut};
 
 /// Segments for a Ferroce: its FPDUs may be as long as can be.
 const FERROCE_SEGMENT: usize = 1 << 16;
@@ -79,6 +84,8 @@ pub(crate) struct Stream {
     interest: Interest,
     /// Bytes that this turn may still write.
     turn: usize,
+    /// Faults that the user asked for.
+    faults: Option<BadWayOut>,
 }
 
 /// What a read brought.
@@ -104,7 +111,10 @@ pub(crate) enum Obstacle {
 impl Stream {
     /// Sends the reply, if there is one: a new connection has room for it. What the connection
     /// brings is still to be watched.
-    pub(crate) fn begin(connection: Connection) -> (Self, io::Result<()>) {
+    pub(crate) fn begin(
+        connection: Connection,
+        faults: Option<BadWayOut>,
+    ) -> (Self, io::Result<()>) {
         let replied = match &connection.reply[..] {
             [] => Ok(()),
             reply => send_whole(&connection.socket, reply),
@@ -116,6 +126,7 @@ impl Stream {
             way: Way::Tcp,
             interest: Interest::READ,
             turn: TURN_BYTES,
+            faults,
         };
         (stream, replied)
     }
@@ -159,21 +170,36 @@ impl Stream {
         self.turn = TURN_BYTES;
     }
 
+    /// Until when the faults hold back what is to be sent.
+    pub(crate) fn held_until(&self) -> Option<Time> {
+        self.faults.as_ref().and_then(BadWayOut::held_until)
+    }
+
     /// What the poller is to look for if bytes wait here for room; `None`: that is what it does.
     pub(crate) fn watch_for(&mut self, waits_for_room: bool) -> Option<Interest> {
+        if let Some(faults) = self.faults.as_mut().filter(|_| !waits_for_room) {
+            faults.on_drained();
+        }
         let interest = Interest {
-            writable: waits_for_room,
+            writable: waits_for_room && self.held_until().is_none(),
             ..Interest::READ
         };
         (std::mem::replace(&mut self.interest, interest) != interest).then_some(interest)
     }
 
     /// Writes what there is room for in this turn.
-    pub(crate) fn write(&mut self, pieces: &[Piece<'_>]) -> Result<usize, Obstacle> {
+    pub(crate) fn write(
+        &mut self,
+        memory: &dyn Memory,
+        pieces: &[Piece<'_>],
+    ) -> Result<usize, Obstacle> {
         if self.turn == 0 {
             return Ok(0);
         }
-        let sent = self.socket.send(pieces).map_err(|e| obstacle(&e))?;
+        let sent = match &mut self.faults {
+            Some(faults) => faults.send(&self.socket, memory, pieces)?,
+            None => self.socket.send(pieces).map_err(|e| obstacle(&e))?,
+        };
         self.turn = self.turn.saturating_sub(sent);
         Ok(sent)
     }

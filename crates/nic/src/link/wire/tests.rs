@@ -14,6 +14,7 @@ use ferroce_proto::wire::icrc::{self, Addresses, Encapsulation, Ident};
 use super::send::datagram;
 use super::*;
 use crate::base::addressing::Addressing;
+use crate::link::fault::tests::link_fault;
 use crate::link::{Batch, Sent};
 
 /// Nothing here takes this long.
@@ -27,7 +28,7 @@ struct Kept {
 }
 
 fn link(fault: Option<&str>) -> WireLink {
-    WireLink::open_at(0, None, fault.map(|text| LinkFault::parse(text).unwrap())).unwrap()
+    WireLink::open_at(0, None, fault.map(link_fault)).unwrap()
 }
 
 fn addressing(ip: &str) -> Addressing {

@@ -59,12 +59,13 @@ pub(crate) struct Wire {
 
 impl Wire {
     /// Opens the sockets and watches them, for the process that has `slot`.
-    pub(crate) fn open(slot: u16, poller: &Arc<Poller>) -> Result<Self, Error> {
+    pub(crate) fn open(
+        slot: u16,
+        fault: Option<LinkFault>,
+        poller: &Arc<Poller>,
+    ) -> Result<Self, Error> {
         let private_ports = !ferroce_os::environment::is_off(VARIABLE);
-        let link = Arc::new(WireLink::open(
-            private_ports.then_some(slot),
-            LinkFault::from_env()?,
-        )?);
+        let link = Arc::new(WireLink::open(private_ports.then_some(slot), fault)?);
         let watch = |e| Error::system("cannot watch the UDP sockets", &e);
         let v4 = egress(&link, (V4, None), poller, 0).map_err(watch)?;
         let v6 = egress(&link, (V6, None), poller, 1).map_err(watch)?;

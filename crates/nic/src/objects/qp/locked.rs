@@ -168,7 +168,9 @@ impl Locked {
         let wait = self.waits_until.as_ref().map(|(until, _)| *until);
         let pause = self.paused.as_ref().map(|(until, _)| *until);
         let ask = self.seal.deadline();
+        let held = self.stream.as_ref().and_then(|s| s.held_until());
         let others = [
+            held,
             wait,
             pause,
             ask,

@@ -296,6 +296,10 @@ impl Qp {
             }
             self.transmit(locked, now);
         }
+        let held = locked.stream.as_ref().and_then(|s| s.held_until());
+        if held.is_some_and(|at| at <= now) {
+            self.drive_stream(locked, now);
+        }
         self.fail_if_due(locked, now);
         self.ask_if_due(locked, now);
         if locked.closes_at.is_some_and(|at| at <= now) {

@@ -58,7 +58,10 @@ impl Qp {
         iwarp.set_access(Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC);
         let (early, ticket) = (connection.early.clone(), connection.ticket_to_show());
         // A peer that has the ticket of the reply finds the queue pair connected.
-        let (stream, replied) = Stream::begin(connection);
+        let has_crc = connection.agreement.crc;
+        let faults = self.services().stream_faults.as_ref();
+        let faults = faults.map(|network| network.way_out(has_crc));
+        let (stream, replied) = Stream::begin(connection, faults);
         let watched = replied.and_then(|()| self.services().watch_stream(stream.fd(), self.qpn));
         let ends = stream.ends();
         locked.stream = Some(Box::new(stream));
@@ -170,7 +173,8 @@ impl Qp {
         let Some(mut stream) = locked.stream.take() else {
             return;
         };
-        let (bytes, obstacle) = self.transmit_by(locked, now, |_, pieces| stream.write(pieces));
+        let (bytes, obstacle) =
+            self.transmit_by(locked, now, |memory, pieces| stream.write(memory, pieces));
         if bytes > 0 {
             self.note_packets(locked, Carrier::Tcp);
         }

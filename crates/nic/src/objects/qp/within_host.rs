@@ -33,6 +33,7 @@ use crate::base::addressing::Addressing;
 use crate::base::counters::DropReason;
 use crate::base::numbers::slot_of;
 use crate::link::path::{Egress, Origin, Path, Reach};
+use crate::link::stream::pieces::{Rest, Unreadable};
 use crate::link::stream::{Came, Obstacle, Way};
 use crate::objects::choose::to_process;
 
@@ -292,7 +293,7 @@ impl ChunkWriter<'_> {
         memory: &dyn Memory,
         pieces: &[Piece<'_>],
     ) -> Result<usize, Obstacle> {
-        let mut rest = Rest { pieces, begun: 0 };
+        let mut rest = Rest::of(pieces);
         let mut taken = 0;
         while !rest.is_empty() && self.left > 0 {
             let Some(mut batch) = self.egress.batch_unless_blocked(|| self.qp.me()) else {
@@ -322,49 +323,6 @@ impl ChunkWriter<'_> {
             }
         }
         Ok(taken)
-    }
-}
-
-/// Memory that is not mapped any more.
-#[derive(Clone, Copy, Debug)]
-struct Unreadable;
-
-/// Pieces that are still to be written.
-#[derive(Debug)]
-struct Rest<'a> {
-    pieces: &'a [Piece<'a>],
-    /// Bytes of the first piece that were written.
-    begun: usize,
-}
-
-impl Rest<'_> {
-    fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
-    }
-
-    /// Appends up to `most` bytes.
-    fn append(
-        &mut self,
-        memory: &dyn Memory,
-        out: &mut Vec<u8>,
-        mut most: usize,
-    ) -> Result<(), Unreadable> {
-        while let Some((piece, others)) = self.pieces.split_first() {
-            let now = (piece.len() - self.begun).min(most);
-            match piece {
-                Piece::Inline(bytes) => out.extend_from_slice(&bytes[self.begun..][..now]),
-                Piece::Registered(span) => {
-                    let (part, _) = span.split_at(self.begun).1.split_at(now);
-                    memory.append(part, out).map_err(|_| Unreadable)?;
-                }
-            }
-            (self.begun, most) = (self.begun + now, most - now);
-            if self.begun < piece.len() {
-                break;
-            }
-            (self.pieces, self.begun) = (others, 0);
-        }
-        Ok(())
     }
 }
 

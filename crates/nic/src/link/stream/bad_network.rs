@@ -1,0 +1,105 @@
+//! Faults that the user asked for, between a queue pair and its TCP connection.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ferroce_os::clock;
+use ferroce_os::tcp::TcpSocket;
+use ferroce_proto::mr::{Memory, Piece};
+use ferroce_proto::time::Time;
+
+use super::pieces::Rest;
+use super::{Obstacle, obstacle};
+use crate::link::fault::{Course, Gate, StreamFault};
+
+/// Most bytes of one write: they are copied, since those of the program must not change.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// The faults of a process's streams.
+#[derive(Debug)]
+pub(crate) struct BadNetwork {
+    fault: StreamFault,
+    /// Connections so far.
+    connections: AtomicU64,
+    /// The user was told that nobody finds what is damaged.
+    warning: Once,
+}
+
+impl BadNetwork {
+    pub(crate) const fn new(fault: StreamFault) -> Self {
+        Self {
+            fault,
+            connections: AtomicU64::new(0),
+            warning: Once::new(),
+        }
+    }
+
+    /// The way out of one more connection.
+    pub(crate) fn way_out(&self, has_crc: bool) -> BadWayOut {
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        if self.fault.damages() && !has_crc {
+            self.warning.call_once(|| {
+                eprintln!(
+                    "ferroce: FERROCE_FAULT damages bytes, and a connection over iWARP has no CRCs (FERROCE_IWARP_CRC): what is damaged \
+                     of its payload comes to the program"
+                );
+            });
+        }
+        BadWayOut {
+            fault: self.fault,
+            course: Course::new(self.fault, number),
+            gate: Gate::Shut,
+        }
+    }
+}
+
+/// Where a connection's bytes come to harm, before TCP gets them.
+#[derive(Debug)]
+pub(crate) struct BadWayOut {
+    fault: StreamFault,
+    course: Course,
+    gate: Gate,
+}
+
+impl BadWayOut {
+    /// Sends what the faults allow now, as [`TcpSocket::send`].
+    pub(super) fn send(
+        &mut self,
+        socket: &TcpSocket,
+        memory: &dyn Memory,
+        pieces: &[Piece<'_>],
+    ) -> Result<usize, Obstacle> {
+        if self.gate.holds(&self.fault, clock::monotonic()) {
+            return Ok(0);
+        }
+        let most = self.course.allows(WRITE_BYTES);
+        if most == 0 {
+            tracing::debug!(target: "ferroce::iwarp", "FERROCE_FAULT cuts a connection");
+            socket.reset_at_close();
+            return Err(Obstacle::Gone);
+        }
+        let mut bytes = Vec::new();
+        let copied = Rest::of(pieces).append(memory, &mut bytes, most);
+        if copied.is_err() && bytes.is_empty() {
+            return Err(Obstacle::Unmapped);
+        }
+        self.course.spoil(&mut bytes);
+        let sent = socket.send(&[Piece::Inline(&bytes)]);
+        let sent = sent.map_err(|e| obstacle(&e))?;
+        self.course.advance(sent);
+        Ok(sent)
+    }
+
+    /// There is nothing more to send: what comes next waits anew.
+    pub(super) const fn on_drained(&mut self) {
+        self.gate = Gate::Shut;
+    }
+
+    /// Until when what is to be sent waits.
+    pub(super) const fn held_until(&self) -> Option<Time> {
+        match self.gate {
+            Gate::OpensAt(at) => Some(at),
+            Gate::Shut | Gate::Open => None,
+        }
+    }
+}
