@@ -36,6 +36,7 @@ pub use base::counters::{Counters, DirectCounter, DirectWay, DropReason};
 pub use base::denials::{Asker, Denial, all_denials};
 pub use base::inode::Inode;
 pub use base::refusal::Refusal;
+pub use base::stream_ends::StreamEnd;
 pub use cm::{EventChannel, Id};
 pub use engine::Nic;
 pub use ferroce_os::Error;

@@ -5,8 +5,8 @@ mod common;
 
 use common::stream::{IWARP, Side, pair};
 use common::{Buffer, pattern, run_alone};
-use ferroce_nic::Nic;
 use ferroce_nic::cm::EventKind;
+use ferroce_nic::{Counters, Nic};
 use ferroce_proto::verbs::{QpState, SendOp, WcStatus};
 
 /// Runs a test over TCP. Returns what it printed.
@@ -100,12 +100,19 @@ fn child_damaged() {
         let status = a.end.completion().status;
         let received = b.end.completion().status;
         if received == WcStatus::WrFlushErr {
-            return has_failed(&a, &b);
+            has_failed(&a, &b);
+            return assert_eq!(ends(&a), [1, 1, 1, 0]);
         }
         assert_eq!((status, received), (WcStatus::Success, WcStatus::Success));
         assert_eq!(to.snapshot(), bytes);
     }
     panic!("nothing was damaged");
+}
+
+/// Counts of [`Counters::STREAM_ENDS`], of both ends.
+fn ends(side: &Side) -> [u64; 4] {
+    let counters = side.end.context.device().counters();
+    Counters::STREAM_ENDS.map(|(_, end)| counters.stream_ends(end))
 }
 
 /// Both ends hear of the end, and nothing more can be sent.
@@ -153,6 +160,7 @@ fn child_cut() {
         assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::WrFlushErr));
     }
     has_failed(&a, &b);
+    assert_eq!(ends(&a), [0, 0, 0, 2]);
 }
 
 #[test]

@@ -178,8 +178,10 @@ pub(super) fn statistics(request: &Request<'_>, reply: &mut Reply<'_>) -> Result
 fn names() -> impl Iterator<Item = String> {
     let soft_roce = Counters::SOFT_ROCE.map(|(name, _)| name.to_owned());
     let direct = Counters::DIRECT.map(|(name, _)| name.to_owned());
+    let ends = Counters::STREAM_ENDS.map(|(name, _)| name.to_owned());
     let denied = all_denials().map(|(name, ..)| name);
-    soft_roce.into_iter().chain(direct).chain(denied)
+    let own = direct.into_iter().chain(ends).chain(denied);
+    soft_roce.into_iter().chain(own)
 }
 
 /// What all processes have counted that answer, this one with them.

@@ -1,5 +1,5 @@
-//! Counters of a port: those of the InfiniBand architecture, and those that the kernel's soft-RoCE
-//! has besides (`Counters::SOFT_ROCE`).
+//! Counters of a port: those of the InfiniBand architecture, those that the kernel's soft-RoCE has
+//! besides (`Counters::SOFT_ROCE`), and those of Ferroce's own.
 
 use std::sync::Arc;
 
@@ -64,6 +64,12 @@ pub(super) fn add(tree: &mut Tree, device: &Arc<Device>, port: &str) {
         let device = Arc::clone(device);
         tree.file(format!("{port}/hw_counters/{name}"), move || {
             Ok(format!("{}\n", device.counters().direct_counter(counter)))
+        });
+    }
+    for (name, end) in Counters::STREAM_ENDS {
+        let device = Arc::clone(device);
+        tree.file(format!("{port}/hw_counters/{name}"), move || {
+            Ok(format!("{}\n", device.counters().stream_ends(end)))
         });
     }
     for (name, asker, why) in all_denials() {

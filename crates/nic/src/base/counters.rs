@@ -8,6 +8,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::rc::Noted;
 
 use super::denials::{Asker, Denial, Denials};
+use super::stream_ends::StreamEnd;
 use super::sync::lock;
 use super::tally::{Tallied, Tally};
 use crate::base::refusal::Refusal;
@@ -89,6 +90,7 @@ pub struct Counters {
     dropped: [AtomicU64; DropReason::ALL.len()],
     noted: [AtomicU64; Noted::ALL.len()],
     port_errors: AtomicU64,
+    pub(super) stream_ends: [AtomicU64; StreamEnd::COUNT],
     denials: Denials,
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod inode;
 pub(crate) mod numbers;
 pub(crate) mod refusal;
 pub(crate) mod soft_roce;
+pub(crate) mod stream_ends;
 pub(crate) mod sync;
 pub(crate) mod tally;
 pub(crate) mod time_share;

@@ -145,7 +145,8 @@ impl Nic {
                 what: what.to_owned(),
                 value,
             };
-            Vec::from_iter(counters.all_direct().map(each))
+            let ends = Counters::STREAM_ENDS.map(|(name, end)| (name, counters.stream_ends(end)));
+            Vec::from_iter(counters.all_direct().into_iter().chain(ends).map(each))
         };
         let denied = devices
             .iter()

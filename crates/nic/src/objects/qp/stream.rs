@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use ferroce_os::clock;
 use ferroce_os::poll::Readiness;
-use ferroce_proto::iwarp::{self, Chunk, Ended, IwQp, Teardown};
+use ferroce_proto::iwarp::{self, Chunk, Ended, IwQp, Teardown, Violation};
 use ferroce_proto::mr::{Access, Memory, Piece};
 use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
@@ -20,6 +20,7 @@ use super::transport::Transport;
 use super::within_host::ChunkWriter;
 use crate::Error;
 use crate::base::carrier::Carrier;
+use crate::base::stream_ends::StreamEnd;
 use crate::link::stream::{Came, Connection, Obstacle, Stream, Way};
 
 /// Reads of one turn: others are to have theirs.
@@ -270,6 +271,18 @@ impl Qp {
     }
 
     fn note_end(&self, ended: Ended) {
+        let counters = self.pd.context().device().counters();
+        match ended {
+            Ended::Violation(violation) => {
+                counters.count_stream_end(StreamEnd::Violation);
+                if violation == Violation::Crc {
+                    counters.count_stream_end(StreamEnd::Crc);
+                }
+            }
+            Ended::Terminated(_) => counters.count_stream_end(StreamEnd::Terminated),
+            Ended::PeerReset => counters.count_stream_end(StreamEnd::Reset),
+            Ended::Disconnected | Ended::Aborted | Ended::PeerClosed | Ended::LocalFault => {}
+        }
         let qpn = self.qpn.get();
         match ended {
             Ended::Violation(_) | Ended::Terminated(_) | Ended::LocalFault => {
