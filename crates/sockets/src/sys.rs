@@ -44,7 +44,7 @@ fn abstract_address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(1);
     for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     let used = size_of::<libc::sa_family_t>() + 1 + name.len();
     (address, libc::socklen_t::try_from(used).unwrap_or(0))
