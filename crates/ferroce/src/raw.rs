@@ -6,12 +6,34 @@
 //! destroyed, in the state in which it is, and without work whose `wr_id` this crate did not give,
 //! unless nothing polls its completion queue by this crate.
 //!
-//! [`Context`](crate::device::Context), [`ProtectionDomain`](crate::mem::ProtectionDomain) and
-//! [`MemoryRegion`](crate::mem::MemoryRegion) are made of raw ones, too: `from_raw` owns the C
-//! object and destroys it, `borrow_raw` leaves that to the caller. So a region of device memory, or
-//! of an adapter's own kind, is registered by C's function, and used here. C does not say by which
-//! address work names such a region: see
-//! [`from_raw`](crate::mem::MemoryRegion::from_raw).
+//! Each object is made of a raw one, too: `from_raw` owns the C object and destroys it,
+//! `borrow_raw` leaves that to the caller. So a region of device memory, or a queue pair of an
+//! adapter's own kind, is made by C's function, and used here. What is passed beside the pointer
+//! (context, domain, the parts of a [queue pair](crate::qp::QueuePair::from_raw)) is kept as long
+//! as the object. For queues and queue pairs it is held against what C says of them. C does not say
+//! by which address work names a region: see
+//! [`MemoryRegion::from_raw`](crate::mem::MemoryRegion::from_raw).
+//!
+//! ```
+//! # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let pair = pair()?;
+//! # let builder = ferroce::qp::QueuePairBuilder::new(&pair.domain, &pair.completions);
+//! # let made: ferroce::qp::QueuePair = builder.build()?;
+//! # let mlx5dv_create_qp = |_: *mut _| made.as_raw();
+//! use std::ptr::NonNull;
+//! use ferroce::qp::{QueuePair, QueuePairBuilder};
+//! use ferroce::transport::Rc;
+//! // A function that this crate does not have makes a queue pair of the domain and the queue.
+//! let raw = mlx5dv_create_qp(pair.domain.as_raw());
+//! let parts = QueuePairBuilder::<Rc>::new(&pair.domain, &pair.completions);
+//! let raw = NonNull::new(raw).ok_or("no memory")?;
+//! // SAFETY: it was made just now of these parts, and is destroyed after `queue_pair` has gone.
+//! let queue_pair = unsafe { QueuePair::borrow_raw(&parts, raw) }?;
+//! assert_eq!(queue_pair.capacities().send, 16);
+//! # Ok(())
+//! # }
+//! ```
 
 pub use ferroce_abi::cm_types::{rdma_cm_id, rdma_event_channel};
 pub use ferroce_abi::types::{

@@ -9,9 +9,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
 use ferroce::device::Context;
-use ferroce::mem::{Access, MemoryRegion, ProtectionDomain, SharedMemory};
-use ferroce::qp::Operation;
-use ferroce::transport::Rc;
+use ferroce::mem::{
+    Access, MemoryRegion, MemoryWindow, ProtectionDomain, RemoteAccess, SharedMemory, WindowType,
+};
+use ferroce::qp::{Operation, QueuePair};
+use ferroce::srq::XrcDomain;
+use ferroce::transport::{Rc, Ud, XrcTarget};
+use ferroce::ud::AddressHandle;
 use ferroce::{Error, Provider};
 use ferroce_abi::types::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE};
 use ferroce_abi::verbs::{
@@ -128,6 +132,10 @@ fn a_region_without_an_address_is_for_work_only() {
     seen.unwrap_err();
 }
 
+fn there<T>(made: *mut T) -> NonNull<T> {
+    NonNull::new(made).expect("C made it")
+}
+
 /// A context and a domain of C's own are borrowed, and are still there afterwards.
 #[test]
 fn borrowed_objects_stay_the_callers() {
@@ -152,4 +160,57 @@ fn borrowed_objects_stay_the_callers() {
     // SAFETY: what owned it was forgotten.
     let owned = unsafe { Context::from_raw(&Provider::software(), raw) };
     assert!(owned.limits().is_ok());
+}
+
+/// The smaller ones: a window, an XRC domain, an address handle. What is owned goes with the object
+/// of the crate, what is borrowed does not.
+#[test]
+fn windows_xrc_domains_and_address_handles_of_c() {
+    if std::env::var("FERROCE_TEST_PROVIDER").as_deref() == Ok("system") {
+        return;
+    }
+    let bare = Bare::new();
+    let (near, far) = bare.pair::<Rc>();
+    let region = MemoryRegion::new(&bare.domain, 16, Access::Windows).unwrap();
+    let window = MemoryWindow::new(&bare.domain, WindowType::Two).unwrap();
+    // SAFETY: of the domain, unbound, and there until the end of the test.
+    let borrowed = unsafe { MemoryWindow::borrow_raw(&bare.domain, there(window.as_raw())) };
+    let shown = far
+        .post_bind(1, &borrowed, (&region, 8..16), RemoteAccess::WRITE)
+        .unwrap();
+    bare.done(1);
+    drop(borrowed);
+    near.post_inline(2, Operation::Write(shown.at(0)), b"shown")
+        .unwrap();
+    bare.done(2);
+    assert_eq!(contents(&region)[8..13], *b"shown");
+
+    let xrc = XrcDomain::new(&bare.context).unwrap();
+    // SAFETY: of the context, and there until the end of the test.
+    let borrowed = unsafe { XrcDomain::borrow_raw(&bare.context, there(xrc.as_raw())) };
+    let target: QueuePair<XrcTarget> = QueuePair::target(&borrowed).unwrap();
+    bare.init(&target);
+    drop((target, borrowed));
+    bare.init(&QueuePair::target(&xrc).unwrap());
+
+    // SAFETY: a live context.
+    let raw = there(unsafe { ibv_alloc_pd(bare.context.as_raw()) });
+    // SAFETY: of the context, and destroyed below.
+    let domain = unsafe { ProtectionDomain::borrow_raw(&bare.context, raw) };
+    let window = MemoryWindow::new(&domain, WindowType::One).unwrap();
+    let asker: QueuePair<Ud> = bare.builder().build().unwrap();
+    let place = asker.activate(1, &bare.gid, 7).unwrap();
+    let way = AddressHandle::new(&domain, &asker.path_to(&place).unwrap()).unwrap();
+    let (of_window, of_way) = (there(window.as_raw()), there(way.as_raw()));
+    std::mem::forget((window, way));
+    // SAFETY: what owned them was forgotten.
+    let owned = unsafe {
+        let window = MemoryWindow::from_raw(&domain, of_window);
+        (window, AddressHandle::from_raw(&domain, of_way))
+    };
+    // SAFETY: a live domain, of which two objects are.
+    assert_eq!(unsafe { ibv_dealloc_pd(raw.as_ptr()) }, libc::EBUSY);
+    drop((owned, domain));
+    // SAFETY: nothing is of it any more.
+    assert_eq!(unsafe { ibv_dealloc_pd(raw.as_ptr()) }, 0);
 }

@@ -111,7 +111,7 @@ impl<T: Sends> QueuePairBuilder<T> {
         QueuePairHandle::new(&self.plan()).map(QueuePair::adopt)
     }
 
-    fn plan(&self) -> Plan<'_> {
+    pub(crate) fn plan(&self) -> Plan<'_> {
         let receives = T::KIND.receives();
         let own = receives && self.shared.is_none();
         let own = |capacity: u32| if own { capacity } else { 0 };

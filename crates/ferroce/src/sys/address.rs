@@ -56,6 +56,8 @@ pub(crate) struct Sender {
 pub(crate) struct AddressObject {
     domain: Arc<Domain>,
     raw: NonNull<ibv_ah>,
+    /// Whether it is destroyed with this.
+    owned: bool,
 }
 
 // SAFETY: C's address handles may be used by several threads at once.
@@ -115,12 +117,19 @@ impl Drop for Addressed {
 }
 
 impl AddressObject {
-    fn adopt(domain: &Arc<Domain>, raw: *mut ibv_ah, call: &'static str) -> Result<Arc<Self>> {
+    /// What a call of C has made.
+    fn made(domain: &Arc<Domain>, raw: *mut ibv_ah, call: &'static str) -> Result<Arc<Self>> {
         let raw = NonNull::new(raw).ok_or_else(|| Error::last(call))?;
-        Ok(Arc::new(Self {
+        Ok(Self::adopt(domain, raw, true))
+    }
+
+    /// One of the domain, which it destroys if it owns it.
+    pub(super) fn adopt(domain: &Arc<Domain>, raw: NonNull<ibv_ah>, owned: bool) -> Arc<Self> {
+        Arc::new(Self {
             domain: Arc::clone(domain),
             raw,
-        }))
+            owned,
+        })
     }
 
     /// `ibv_create_ah`
@@ -129,7 +138,7 @@ impl AddressObject {
         // SAFETY: a live domain and an address.
         let raw =
             unsafe { (domain.device.verbs.ibv_create_ah)(domain.raw.as_ptr(), &raw mut attr) };
-        Self::adopt(domain, raw, "ibv_create_ah").map_err(|e| e.about(|| path.to_string()))
+        Self::made(domain, raw, "ibv_create_ah").map_err(|e| e.about(|| path.to_string()))
     }
 
     /// `ibv_create_ah_from_wc`, for the sender of a datagram whose first 40 bytes these are.
@@ -160,7 +169,7 @@ impl AddressObject {
                 port,
             )
         };
-        Self::adopt(domain, raw, "ibv_create_ah_from_wc")
+        Self::made(domain, raw, "ibv_create_ah_from_wc")
             .map_err(|e| e.about(|| format!("the sender of a datagram at port {port}")))
     }
 
@@ -177,6 +186,9 @@ impl AddressObject {
 
 impl Drop for AddressObject {
     fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
         // SAFETY: made by C, and no work request uses it any more: they hold this object.
         unsafe { (self.domain.device.verbs.ibv_destroy_ah)(self.raw.as_ptr()) };
     }

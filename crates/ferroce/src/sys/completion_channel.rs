@@ -17,6 +17,8 @@ pub(crate) struct CompletionChannel {
     /// The queues that complete here, by C's address of them. Only those that share the channel are
     /// listed.
     queues: Mutex<HashMap<usize, Weak<Queue>>>,
+    /// Whether it is destroyed with this.
+    owned: bool,
 }
 
 // SAFETY: C's channels may be used by several threads at once.
@@ -30,11 +32,36 @@ impl CompletionChannel {
         // SAFETY: a live context.
         let raw = unsafe { (device.verbs.ibv_create_comp_channel)(device.raw.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(|| Error::last("ibv_create_comp_channel"))?;
-        Ok(Arc::new(Self {
+        Ok(Self::adopt(device, raw, true))
+    }
+
+    /// One of the device, which it destroys if it owns it.
+    fn adopt(device: &Arc<OpenDevice>, raw: NonNull<ibv_comp_channel>, owned: bool) -> Arc<Self> {
+        Arc::new(Self {
             device: Arc::clone(device),
             raw,
             queues: Mutex::default(),
-        }))
+            owned,
+        })
+    }
+
+    /// The channel of a queue that C has made of the device, which it destroys if it owns it.
+    /// Reading its events waits from then on.
+    ///
+    /// # Safety
+    /// A live queue.
+    pub(super) unsafe fn of_raw_queue(
+        device: &Arc<OpenDevice>,
+        queue: NonNull<ibv_cq>,
+        owned: bool,
+    ) -> Result<Arc<Self>> {
+        // SAFETY: the field of a live queue does not change.
+        let raw = NonNull::new(unsafe { (*queue.as_ptr()).channel }).ok_or(Error::Misuse(
+            "the completion queue was made without a completion channel, so nobody can wait for it",
+        ))?;
+        // SAFETY: a live queue has a live channel, which never changes its descriptor.
+        descriptor::set_nonblocking(unsafe { (*raw.as_ptr()).fd }, false)?;
+        Ok(Self::adopt(device, raw, owned))
     }
 
     fn queues(&self) -> MutexGuard<'_, HashMap<usize, Weak<Queue>>> {
@@ -94,7 +121,10 @@ impl AsFd for CompletionChannel {
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; its queues held this object, and every event was acknowledged.
+        if !self.owned {
+            return;
+        }
+        // SAFETY: made by C; its queues held this object, and every event was acknowledged.
         unsafe { (self.device.verbs.ibv_destroy_comp_channel)(self.raw.as_ptr()) };
     }
 }

@@ -34,6 +34,8 @@ pub(crate) struct Queue {
     nonblocking: AtomicBool,
     /// Whether only completions that the peer marked, and failures, make events.
     solicited_only: AtomicBool,
+    /// Whether it is destroyed with this.
+    owned: bool,
 }
 
 // SAFETY: C's queues and channels may be used by several threads at once.
@@ -78,10 +80,38 @@ impl Queue {
         entries: u32,
         (timestamps, driven): (Timestamps, bool),
     ) -> Result<Arc<Self>> {
-        let device = &channel.device;
-        let (raw, fetcher) = Fetcher::create(device, entries, channel.raw, timestamps)?;
-        Ok(Arc::new(Self {
-            device: Arc::clone(device),
+        let made = Fetcher::create(&channel.device, entries, channel.raw, timestamps)?;
+        Ok(Arc::new(Self::of_parts(channel, made, driven, true)))
+    }
+
+    /// A queue that C has made of the device, and its channel. Both are destroyed with it if it
+    /// owns them.
+    ///
+    /// # Safety
+    /// A live queue, of which C knows no work, and whose events C does not read.
+    pub(super) unsafe fn adopt(
+        device: &Arc<OpenDevice>,
+        raw: NonNull<ibv_cq>,
+        owned: bool,
+    ) -> Result<Arc<Self>> {
+        // SAFETY: the field of a live queue does not change.
+        if unsafe { (*raw.as_ptr()).context } != device.raw.as_ptr() {
+            return Err(Error::Misuse("the completion queue is of another context"));
+        }
+        // SAFETY: a live queue.
+        let channel = unsafe { CompletionChannel::of_raw_queue(device, raw, owned) }?;
+        let new = Self::of_parts(&channel, (raw, Fetcher::Plain), false, owned);
+        Ok(Arc::new(new))
+    }
+
+    fn of_parts(
+        channel: &Arc<CompletionChannel>,
+        (raw, fetcher): (NonNull<ibv_cq>, Fetcher),
+        driven: bool,
+        owned: bool,
+    ) -> Self {
+        Self {
+            device: Arc::clone(&channel.device),
             channel: Arc::clone(channel),
             raw,
             fetcher,
@@ -91,7 +121,8 @@ impl Queue {
             driven: AtomicBool::new(driven),
             nonblocking: AtomicBool::new(false),
             solicited_only: AtomicBool::new(false),
-        }))
+            owned,
+        }
     }
 
     /// Whether it is of this context.
@@ -281,7 +312,10 @@ impl AsFd for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         self.channel.strike(self.raw);
-        // SAFETY: made by `create`; queue pairs held this object, and every event is acknowledged
+        if !self.owned {
+            return;
+        }
+        // SAFETY: made by C; queue pairs held this object, and every event is acknowledged
         // as it is taken.
         unsafe { (self.device.verbs.ibv_destroy_cq)(self.raw.as_ptr()) };
     }

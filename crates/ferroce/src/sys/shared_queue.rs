@@ -21,6 +21,8 @@ use crate::{Error, Result};
 pub(crate) struct XrcDomainObject {
     pub(super) device: Arc<OpenDevice>,
     pub(super) raw: NonNull<ibv_xrcd>,
+    /// Whether it is closed with this.
+    owned: bool,
 }
 
 // SAFETY: C's XRC domains may be used by several threads at once.
@@ -44,15 +46,28 @@ impl XrcDomainObject {
         // SAFETY: a live context, and attributes with an open descriptor or none.
         let raw = unsafe { open(device.raw.as_ptr(), &raw mut attr) };
         let raw = NonNull::new(raw).ok_or_else(|| Error::last("ibv_open_xrcd"))?;
-        Ok(Arc::new(Self {
+        Ok(Self::adopt(device, raw, true))
+    }
+
+    /// One of the device, which it closes if it owns it.
+    pub(super) fn adopt(
+        device: &Arc<OpenDevice>,
+        raw: NonNull<ibv_xrcd>,
+        owned: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             device: Arc::clone(device),
             raw,
-        }))
+            owned,
+        })
     }
 }
 
 impl Drop for XrcDomainObject {
     fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
         if let Ok(close) = extended!(self.device, close_xrcd) {
             // SAFETY: `ibv_open_xrcd` made it; its queues and queue pairs held this object.
             unsafe { close(self.raw.as_ptr()) };
@@ -72,6 +87,8 @@ pub(crate) struct SharedQueue {
     pub(super) owner: Owner,
     pub(super) max_sge: u32,
     pub(super) max_wr: u32,
+    /// Whether it is destroyed with this.
+    owned: bool,
 }
 
 // SAFETY: C's shared receive queues may be used by several threads at once.
@@ -89,7 +106,7 @@ impl SharedQueue {
         // SAFETY: a live domain, and attributes.
         let raw =
             unsafe { (domain.device.verbs.ibv_create_srq)(domain.raw.as_ptr(), &raw mut init) };
-        Self::adopt("ibv_create_srq", domain, raw, (init.attr, None)).map_err(|e| {
+        Self::made("ibv_create_srq", domain, raw, (init.attr, None)).map_err(|e| {
             let limit = || limits::of_shared_queue(&domain.device, receives, pieces);
             e.about(|| format!("{receives} receives of {pieces} pieces{}", limit()))
         })
@@ -122,31 +139,61 @@ impl SharedQueue {
         // SAFETY: a live context, and attributes that name live objects.
         let raw = unsafe { create(device.raw.as_ptr(), &raw mut init) };
         let xrc = Some((Arc::clone(xrc), Arc::clone(completions)));
-        Self::adopt("ibv_create_srq_ex", domain, raw, (init.attr, xrc)).map_err(|e| {
+        Self::made("ibv_create_srq_ex", domain, raw, (init.attr, xrc)).map_err(|e| {
             let limit = || limits::of_shared_queue(device, receives, pieces);
             e.about(|| format!("XRC, {receives} receives of {pieces} pieces{}", limit()))
         })
     }
 
-    fn adopt(
+    /// What a call of C has made.
+    fn made(
         call: &'static str,
         domain: &Arc<Domain>,
         raw: *mut ibv_srq,
-        (attr, xrc): (ibv_srq_attr, Option<XrcParts>),
+        parts: (ibv_srq_attr, Option<XrcParts>),
     ) -> Result<Arc<Self>> {
         let raw = NonNull::new(raw).ok_or_else(|| Error::last(call))?;
-        let ledger = Ledger::shared().inspect_err(|_| {
+        Self::of_parts(domain, raw, parts, true).inspect_err(|_| {
             // SAFETY: made by C just now, and nobody has it.
             unsafe { (domain.device.verbs.ibv_destroy_srq)(raw.as_ptr()) };
-        })?;
+        })
+    }
+
+    /// A queue, not of XRC, that C has made of the domain, which it destroys if it owns it.
+    ///
+    /// # Safety
+    /// A live queue, to which C has posted nothing.
+    pub(super) unsafe fn adopt(
+        domain: &Arc<Domain>,
+        raw: NonNull<ibv_srq>,
+        owned: bool,
+    ) -> Result<Arc<Self>> {
+        // SAFETY: the field of a live queue does not change.
+        if unsafe { (*raw.as_ptr()).pd } != domain.raw.as_ptr() {
+            return Err(Error::Misuse(
+                "the shared receive queue is of another protection domain",
+            ));
+        }
+        // SAFETY: a live queue.
+        let attr = unsafe { query(domain, raw) }?;
+        Self::of_parts(domain, raw, (attr, None), owned)
+    }
+
+    fn of_parts(
+        domain: &Arc<Domain>,
+        raw: NonNull<ibv_srq>,
+        (attr, xrc): (ibv_srq_attr, Option<XrcParts>),
+        owned: bool,
+    ) -> Result<Arc<Self>> {
         Ok(Arc::new(Self {
             domain: Arc::clone(domain),
             _xrc: xrc,
             raw,
-            ledger,
+            ledger: Ledger::shared()?,
             owner: Owner::new(),
             max_sge: attr.max_sge,
             max_wr: attr.max_wr,
+            owned,
         }))
     }
 
@@ -174,11 +221,8 @@ impl SharedQueue {
 
     /// `ibv_query_srq`: receives, pieces, limit.
     pub(crate) fn query(&self) -> Result<(u32, u32, u32)> {
-        let mut attr = ibv_srq_attr::zeroed();
-        // SAFETY: a live queue, and room for the answer.
-        let errno =
-            unsafe { (self.domain.device.verbs.ibv_query_srq)(self.raw.as_ptr(), &raw mut attr) };
-        Error::check("ibv_query_srq", errno)?;
+        // SAFETY: a live queue.
+        let attr = unsafe { query(&self.domain, self.raw) }?;
         Ok((attr.max_wr, attr.max_sge, attr.srq_limit))
     }
 
@@ -210,6 +254,17 @@ impl SharedQueue {
     }
 }
 
+/// `ibv_query_srq`
+///
+/// # Safety
+/// A live queue of the domain.
+unsafe fn query(domain: &Domain, raw: NonNull<ibv_srq>) -> Result<ibv_srq_attr> {
+    let mut attr = ibv_srq_attr::zeroed();
+    // SAFETY: the caller's promise, and room for the answer.
+    let errno = unsafe { (domain.device.verbs.ibv_query_srq)(raw.as_ptr(), &raw mut attr) };
+    Error::check("ibv_query_srq", errno).map(|()| attr)
+}
+
 fn attributes(max_wr: u32, max_sge: u32) -> ibv_srq_attr {
     ibv_srq_attr {
         max_wr,
@@ -220,14 +275,26 @@ fn attributes(max_wr: u32, max_sge: u32) -> ibv_srq_attr {
 
 impl Drop for SharedQueue {
     fn drop(&mut self) {
+        if !self.owned {
+            if self.ledger.has_posted(self.owner) {
+                self.leak();
+            }
+            return;
+        }
         // SAFETY: made by C; the queue pairs that took receives from it held this object.
         let refused = unsafe { (self.domain.device.verbs.ibv_destroy_srq)(self.raw.as_ptr()) };
         if refused == 0 {
             self.ledger.forget(self.owner, 0);
         } else {
-            // The device may still write to what was posted: it must never go.
-            std::mem::forget(Arc::clone(&self.ledger));
-            std::mem::forget(Arc::clone(&self.domain));
+            self.leak();
         }
+    }
+}
+
+impl SharedQueue {
+    /// The device may still write to what was posted: it must never go.
+    fn leak(&self) {
+        std::mem::forget(Arc::clone(&self.ledger));
+        std::mem::forget(Arc::clone(&self.domain));
     }
 }

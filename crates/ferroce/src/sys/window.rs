@@ -26,6 +26,8 @@ pub(crate) struct Window {
     kind: WindowNumber,
     /// What it was bound to last. Held while C's structure is read or written, too.
     bound: Mutex<Option<Arc<Region>>>,
+    /// Whether it is deallocated with this.
+    owned: bool,
 }
 
 // SAFETY: C's windows may be used by several threads at once; their field `rkey` is touched under
@@ -54,12 +56,39 @@ impl Window {
         let raw = unsafe { alloc(domain.raw.as_ptr(), kind as u32) };
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::last("ibv_alloc_mw").about(|| format!("type {}", kind as u32)))?;
-        Ok(Arc::new(Self {
+        Ok(Self::of_parts(domain, raw, kind, true))
+    }
+
+    /// One that C has made of the domain, which it deallocates if it owns it.
+    ///
+    /// # Safety
+    /// A live window.
+    pub(super) unsafe fn adopt(
+        domain: &Arc<Domain>,
+        raw: NonNull<ibv_mw>,
+        owned: bool,
+    ) -> Arc<Self> {
+        // SAFETY: the field of a live window does not change.
+        let kind = match unsafe { (*raw.as_ptr()).r#type } {
+            1 => WindowNumber::One,
+            _ => WindowNumber::Two,
+        };
+        Self::of_parts(domain, raw, kind, owned)
+    }
+
+    fn of_parts(
+        domain: &Arc<Domain>,
+        raw: NonNull<ibv_mw>,
+        kind: WindowNumber,
+        owned: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             domain: Arc::clone(domain),
             raw,
             kind,
             bound: Mutex::default(),
-        }))
+            owned,
+        })
     }
 
     fn bound(&self) -> MutexGuard<'_, Option<Arc<Region>>> {
@@ -186,6 +215,9 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
         // SAFETY: an open context has its operations filled in, and does not change them.
         let dealloc = unsafe { (*self.domain.device.raw.as_ptr()).ops.dealloc_mw };
         if let Some(dealloc) = dealloc {

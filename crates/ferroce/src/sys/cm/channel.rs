@@ -29,6 +29,8 @@ pub(crate) struct Channel {
     waits: AtomicBool,
     /// Held while C takes an event, for which it may look at the queue pair of the identifier.
     taking: Mutex<()>,
+    /// Whether it is destroyed with this.
+    owned: bool,
 }
 
 // SAFETY: C's event channels may be used by several threads at once.
@@ -58,16 +60,36 @@ impl Channel {
         // SAFETY: no arguments.
         let raw = unsafe { (verbs.rdma_create_event_channel)() };
         let raw = NonNull::new(raw).ok_or_else(|| Error::last("rdma_create_event_channel"))?;
-        let new = Self {
+        let new = Self::of_parts(verbs, raw, true);
+        descriptor::set_nonblocking(new.as_fd().as_raw_fd(), true)?;
+        Ok(Arc::new(new))
+    }
+
+    /// One that C has made, which it destroys if it owns it. Its descriptor is non-blocking from
+    /// then on.
+    ///
+    /// # Safety
+    /// A live channel of the table, whose events C does not read.
+    pub(in crate::sys) unsafe fn adopt(
+        verbs: &'static Verbs,
+        raw: NonNull<rdma_event_channel>,
+        owned: bool,
+    ) -> Result<Arc<Self>> {
+        // SAFETY: a live channel never changes its descriptor.
+        descriptor::set_nonblocking(unsafe { (*raw.as_ptr()).fd }, true)?;
+        Ok(Arc::new(Self::of_parts(verbs, raw, owned)))
+    }
+
+    fn of_parts(verbs: &'static Verbs, raw: NonNull<rdma_event_channel>, owned: bool) -> Self {
+        Self {
             verbs,
             raw,
             identifiers: Mutex::default(),
             fetching: Mutex::default(),
             waits: AtomicBool::new(true),
             taking: Mutex::default(),
-        };
-        descriptor::set_nonblocking(new.as_fd().as_raw_fd(), true)?;
-        Ok(Arc::new(new))
+            owned,
+        }
     }
 
     /// Whether fetching waits for an event.
@@ -137,7 +159,7 @@ impl Channel {
         let request = (event.event == RDMA_CM_EVENT_CONNECT_REQUEST)
             .then(|| {
                 NonNull::new(event.id)
-                    .map(|new| (event.listen_id.addr(), Identifier::adopt(self, new)))
+                    .map(|new| (event.listen_id.addr(), Identifier::adopt(self, new, true)))
             })
             .flatten();
         // In a statement of its own: the lock must be free when the last reference goes.
@@ -174,7 +196,10 @@ impl AsFd for Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: made by `new`; its identifiers held this object, and every event was
+        if !self.owned {
+            return;
+        }
+        // SAFETY: made by C; its identifiers held this object, and every event was
         // acknowledged.
         unsafe { (self.verbs.rdma_destroy_event_channel)(self.raw.as_ptr()) };
     }

@@ -29,6 +29,8 @@ pub(crate) struct Identifier {
     /// Multicast groups that it has joined.
     pub(super) groups: Mutex<Vec<IpAddr>>,
     pub(super) has_queue_pair: AtomicBool,
+    /// Whether it is destroyed with this.
+    owned: bool,
 }
 
 /// Where it is, as far as C has told.
@@ -69,11 +71,36 @@ impl Identifier {
         };
         Error::check_last("rdma_create_id", result)?;
         let raw = NonNull::new(raw).ok_or(Error::Misuse("rdma_create_id gave no identifier"))?;
-        Ok(Self::adopt(channel, raw))
+        Ok(Self::adopt(channel, raw, true))
     }
 
-    /// Takes charge of an identifier of C, which nobody else knows yet.
-    pub(super) fn adopt(channel: &Arc<Channel>, raw: NonNull<rdma_cm_id>) -> Arc<Self> {
+    /// One that C has made on the channel, and that it destroys if it owns it.
+    ///
+    /// # Safety
+    /// A live identifier, which nobody else uses now, and whose events C does not read.
+    pub(in crate::sys) unsafe fn of_raw(
+        channel: &Arc<Channel>,
+        raw: NonNull<rdma_cm_id>,
+        owned: bool,
+    ) -> Result<Arc<Self>> {
+        // SAFETY: the caller's promise.
+        if unsafe { (*raw.as_ptr()).channel } != channel.raw.as_ptr() {
+            return Err(Error::Misuse("the identifier is of another event channel"));
+        }
+        let new = Self::adopt(channel, raw, owned);
+        // SAFETY: the caller's promise.
+        unsafe { new.note_place() };
+        Ok(new)
+    }
+
+    /// Takes charge of an identifier of C, which nobody else uses now.
+    pub(super) fn adopt(
+        channel: &Arc<Channel>,
+        raw: NonNull<rdma_cm_id>,
+        owned: bool,
+    ) -> Arc<Self> {
+        // SAFETY: a live identifier, which nobody else uses now.
+        let has_queue_pair = !unsafe { (*raw.as_ptr()).qp }.is_null();
         let new = Arc::new(Self {
             verbs: channel.verbs,
             channel: RwLock::new(Arc::clone(channel)),
@@ -83,7 +110,8 @@ impl Identifier {
             device: OnceLock::new(),
             place: Mutex::default(),
             groups: Mutex::default(),
-            has_queue_pair: AtomicBool::new(false),
+            has_queue_pair: AtomicBool::new(has_queue_pair),
+            owned,
         });
         channel
             .identifiers()
@@ -252,6 +280,9 @@ impl Drop for Identifier {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         channel.identifiers().remove(&key);
+        if !self.owned {
+            return;
+        }
         // SAFETY: made by C; its queue pair held this object, and every event of it was
         // acknowledged.
         unsafe { (self.verbs.rdma_destroy_id)(self.raw.as_ptr()) };

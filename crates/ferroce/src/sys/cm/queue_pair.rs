@@ -45,6 +45,15 @@ impl Identifier {
         raw
     }
 
+    /// The queue pair that C has made for it.
+    ///
+    /// # Safety
+    /// Nobody else uses it now.
+    pub(in crate::sys) unsafe fn queue_pair(&self) -> Option<NonNull<ibv_qp>> {
+        // SAFETY: a live identifier, and the caller's promise.
+        self.alone(|id| NonNull::new(unsafe { (*id).qp }))
+    }
+
     /// Takes its queue pair away, which `ibv_destroy_qp` may destroy then. `rdma_destroy_qp` does
     /// both, while other threads may be at the queue pair by calls of the identifier and by its
     /// events. They cannot be kept away for as long as destroying takes: it waits for

@@ -155,6 +155,11 @@ impl Ledger {
         self.lock().is_posted(id)
     }
 
+    /// Whether the device works on anything of an owner.
+    pub(super) fn has_posted(&self, owner: Owner) -> bool {
+        !self.lock().posted(owner).is_empty()
+    }
+
     /// A future asks for its completion and what its work held. `read` takes of them what the
     /// future needs, under the lock.
     #[inline]

@@ -40,7 +40,7 @@ pub(crate) struct Plan<'p> {
 
 impl Plan<'_> {
     /// C's form.
-    fn init(&self) -> ibv_qp_init_attr {
+    pub(super) fn init(&self) -> ibv_qp_init_attr {
         let mut init = ibv_qp_init_attr::zeroed();
         let queue = |queue: Option<&Arc<Queue>>| queue.map_or(ptr::null_mut(), |q| q.raw.as_ptr());
         init.send_cq = queue(self.send);
@@ -54,7 +54,7 @@ impl Plan<'_> {
     }
 
     /// Whether all its parts are of one context.
-    fn check(&self, device: &OpenDevice) -> Result<()> {
+    pub(super) fn check(&self, device: &OpenDevice) -> Result<()> {
         let queues = [self.send, self.receive].into_iter().flatten();
         if !queues.into_iter().all(|queue| queue.is_of(device)) {
             return Err(Error::Misuse(
@@ -171,10 +171,15 @@ impl QueuePairHandle {
             Error::last("ibv_create_qp_ex").about(|| format!("{}, with FLUSH", plan.describe()))
         })?;
         let mut new = Self::adopt(device, (raw, init.cap), plan);
-        // SAFETY: a live queue pair. A library that made it with FLUSH has the larger structure.
-        let extended = unsafe { (device.verbs.ibv_qp_to_qp_ex)(raw.as_ptr()) };
-        new.extended = NonNull::new(extended.cast());
+        new.find_flush();
         Ok(new)
+    }
+
+    /// `ibv_qp_to_qp_ex`, of a queue pair that was made with FLUSH.
+    pub(super) fn find_flush(&mut self) {
+        // SAFETY: a live queue pair. A library that made it with FLUSH has the larger structure.
+        let extended = unsafe { (self.device.verbs.ibv_qp_to_qp_ex)(self.raw.as_ptr()) };
+        self.extended = NonNull::new(extended.cast());
     }
 
     fn target(xrc: &Arc<XrcDomainObject>, plan: &Plan<'_>) -> Result<Self> {
@@ -191,7 +196,7 @@ impl QueuePairHandle {
         Ok(Self::adopt(device, (raw, init.cap), plan))
     }
 
-    fn adopt(
+    pub(super) fn adopt(
         device: &Arc<OpenDevice>,
         (raw, cap): (NonNull<ibv_qp>, ibv_qp_cap),
         plan: &Plan<'_>,
@@ -216,6 +221,7 @@ impl QueuePairHandle {
             silent: plan.silent.then(Silent::default),
             extended: None,
             groups: Mutex::default(),
+            owned: true,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Queue pairs.
 
+mod adopt;
 mod make;
 
 use std::ptr::NonNull;
@@ -44,6 +45,8 @@ pub(crate) struct QueuePairHandle {
     pub(in crate::sys) extended: Option<NonNull<ibv_qp_ex_flush>>,
     /// Multicast groups that it is attached to.
     groups: Mutex<Vec<(Gid, u16)>>,
+    /// Whether it is destroyed with this.
+    owned: bool,
 }
 
 // SAFETY: C's queue pairs may be used by several threads at once.
@@ -128,18 +131,9 @@ impl QueuePairHandle {
 
     /// `ibv_query_qp`
     pub(crate) fn query(&self, mask: u32) -> Result<(ibv_qp_attr, ibv_qp_init_attr)> {
-        let (mut attr, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
-        // SAFETY: a live queue pair, and room for the answers.
-        let errno = unsafe {
-            (self.device.verbs.ibv_query_qp)(
-                self.raw.as_ptr(),
-                &raw mut attr,
-                mask.cast_signed(),
-                &raw mut init,
-            )
-        };
-        Error::check("ibv_query_qp", errno).map_err(|e| e.about(|| self.describe()))?;
-        Ok((attr, init))
+        // SAFETY: a live queue pair.
+        let answer = unsafe { query(&self.device, self.raw, mask) };
+        answer.map_err(|e| e.about(|| self.describe()))
     }
 
     pub(in crate::sys) fn state(&self) -> Result<u32> {
@@ -252,6 +246,23 @@ impl QueuePairHandle {
     }
 }
 
+/// `ibv_query_qp`
+///
+/// # Safety
+/// A live queue pair of the context.
+unsafe fn query(
+    device: &OpenDevice,
+    raw: NonNull<ibv_qp>,
+    mask: u32,
+) -> Result<(ibv_qp_attr, ibv_qp_init_attr)> {
+    let (mut attr, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
+    let mask = mask.cast_signed();
+    // SAFETY: the caller's promise, and room for the answers.
+    let errno =
+        unsafe { (device.verbs.ibv_query_qp)(raw.as_ptr(), &raw mut attr, mask, &raw mut init) };
+    Error::check("ibv_query_qp", errno).map(|()| (attr, init))
+}
+
 impl Drop for QueuePairHandle {
     fn drop(&mut self) {
         let groups = std::mem::take(
@@ -262,6 +273,9 @@ impl Drop for QueuePairHandle {
         for (group, lid) in groups {
             // A queue pair that stays attached is not destroyed, which is seen below.
             let _ = self.detach_only(group, lid);
+        }
+        if !self.owned {
+            return self.leave();
         }
         self.end_shared_receives();
         if let Some(identifier) = &self.identifier {
@@ -278,6 +292,16 @@ impl Drop for QueuePairHandle {
 }
 
 impl QueuePairHandle {
+    /// It stays the caller's, and the device may still work on what was posted here.
+    fn leave(&self) {
+        if self
+            .queues()
+            .any(|queue| queue.ledger().has_posted(self.owner))
+        {
+            self.leak();
+        }
+    }
+
     /// It could not be destroyed: what it was made from, and the memory of its work, must never go.
     fn leak(&self) {
         std::mem::forget((

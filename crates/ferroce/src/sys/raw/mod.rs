@@ -1,8 +1,9 @@
 //! Raw handles of the objects, and objects of raw handles.
 
+mod adopt;
+
 use std::ptr::NonNull;
 
-use crate::Provider;
 use crate::cm::{EventChannel, Id};
 use crate::cq::CompletionQueue;
 use crate::device::Context;
@@ -16,7 +17,7 @@ use crate::srq::{SharedReceiveQueue, XrcDomain};
 use crate::transport::Transport;
 use crate::ud::AddressHandle;
 
-use super::{Domain, OpenDevice, Region};
+use super::Region;
 
 macro_rules! as_raw {
     ($($name:ident: $raw:ident, $this:ident => $at:expr;)*) => {
@@ -49,48 +50,6 @@ impl<T: Transport> QueuePair<T> {
     #[must_use]
     pub fn as_raw(&self) -> *mut ibv_qp {
         self.handle.raw.as_ptr()
-    }
-}
-
-impl Context {
-    /// A context that C has opened. It is closed when this and all that is made from it is gone.
-    ///
-    /// # Safety
-    /// It was opened by the provider's `ibv_open_device`, and nothing else closes it.
-    #[must_use]
-    pub unsafe fn from_raw(provider: &Provider, raw: NonNull<ibv_context>) -> Self {
-        Self(OpenDevice::adopt(provider.verbs(), raw, true))
-    }
-
-    /// A context that stays the caller's.
-    ///
-    /// # Safety
-    /// It was opened by the provider's `ibv_open_device`, and stays open until this and all that is
-    /// made from it is gone.
-    #[must_use]
-    pub unsafe fn borrow_raw(provider: &Provider, raw: NonNull<ibv_context>) -> Self {
-        Self(OpenDevice::adopt(provider.verbs(), raw, false))
-    }
-}
-
-impl ProtectionDomain {
-    /// A protection domain that C has made. It is destroyed when this and all that is made from it
-    /// is gone.
-    ///
-    /// # Safety
-    /// It is of the context, and nothing else destroys it.
-    #[must_use]
-    pub unsafe fn from_raw(context: &Context, raw: NonNull<ibv_pd>) -> Self {
-        Self(Domain::adopt(&context.0, raw, true))
-    }
-
-    /// A protection domain that stays the caller's.
-    ///
-    /// # Safety
-    /// It is of the context, and is there until this and all that is made from it is gone.
-    #[must_use]
-    pub unsafe fn borrow_raw(context: &Context, raw: NonNull<ibv_pd>) -> Self {
-        Self(Domain::adopt(&context.0, raw, false))
     }
 }
 
