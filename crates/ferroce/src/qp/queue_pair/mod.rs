@@ -221,9 +221,10 @@ impl<T: Transport> QueuePair<T> {
     /// Goes back to RESET (`ibv_modify_qp(3)`; IBTA 1.7, 10.3.1.1): what is posted is forgotten by
     /// the device; futures of it end as flushed, and pollers hear nothing of it.
     ///
-    /// A queue pair that takes its receives from a shared receive queue is [flushed](Self::flush)
-    /// first, so that a receive into which a part of a message came completes. Pollers hear of what
-    /// was flushed then.
+    /// A queue pair that takes its receives from a shared receive queue, an XRC target too, is
+    /// [flushed](Self::flush) first, so that a receive into which a part of a message came
+    /// completes. Pollers hear of what was flushed then; that of an XRC target completes in the
+    /// queue of its shared receive queue.
     ///
     /// # Errors
     /// The device is gone; EINVAL over iWARP for a queue pair that had a connection.

@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferroce_abi::types::{
-    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_RESET, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_cap,
-    ibv_qp_ex_flush, ibv_qp_init_attr,
+    IBV_QP_STATE, IBV_QPS_ERR, IBV_QPS_RESET, IBV_QPT_XRC_RECV, ibv_gid, ibv_qp, ibv_qp_attr,
+    ibv_qp_cap, ibv_qp_ex_flush, ibv_qp_init_attr,
 };
 
 use super::ledger::Settled;
@@ -217,13 +217,15 @@ impl QueuePairHandle {
 
     /// Receives that it took from a shared queue complete now, such as that of a message of which
     /// not all has come. They are noted with that queue, so once this queue pair is gone, or was
-    /// reset, nobody would tell of them.
+    /// reset, nobody would tell of them. Those that an XRC target took complete where its shared
+    /// receive queues do, which have no completions of it taken away.
     fn end_shared_receives(&self) {
-        if self.shared.is_some()
-            && let Some(receive) = &self.receive
-        {
-            // In RESET it is refused: then there are none.
-            let _ = self.flush();
+        if self.shared.is_none() && self.kind != IBV_QPT_XRC_RECV {
+            return;
+        }
+        // In RESET it is refused: then there are none.
+        let _ = self.flush();
+        if let Some(receive) = &self.receive {
             let _ = receive.deliver();
         }
     }
