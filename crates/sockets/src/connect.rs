@@ -10,6 +10,7 @@ use crate::diag::{Diag, LISTEN};
 use crate::kept::Kept;
 use crate::lock::Held;
 use crate::offers::{Offered, Place};
+use crate::signals::Blocked;
 use crate::sys::{self, Address};
 use crate::table::{self, Kind, flag};
 use crate::{hide, lock, offers, patience, replace, rules, signals, token};
@@ -169,17 +170,17 @@ impl Offer {
     /// `connect(2)` returned: waits for the server, and replaces the connection by the stream or
     /// leaves it on TCP.
     pub(crate) fn settle(self, fd: RawFd, connecting: bool) {
-        let _signals = signals::block();
+        let signals = signals::block();
         if self.process != own_process() {
             return;
         }
-        let named = self.name();
+        let named = self.name(&signals);
         if let Ok(offered) = named {
             // Another thread may close these numbers meanwhile: the wait reads nothing.
             token::wait(offered.token, offered.stream, patience::longest());
         }
         let flags = if connecting { flag::CONNECTING } else { 0 };
-        let held = lock::hold();
+        let held = lock::hold_within(&signals);
         let Some(offered) = self.place.take(&held) else {
             let entry = table::get(fd);
             if entry.kind == Kind::StandIn && entry.cookie == self.socket {
@@ -187,7 +188,7 @@ impl Offer {
             }
             return;
         };
-        let was_taken = offered.decide(flags);
+        let was_taken = offered.decide(flags, named.is_ok());
         if was_taken || named.is_ok() {
             patience::note(self.listener, was_taken, &held);
         }
@@ -197,8 +198,8 @@ impl Offer {
     }
 
     /// Gives the stream its name, and returns the offer, unless another thread has decided.
-    fn name(&self) -> Result<Offered, Reason> {
-        let held = lock::hold();
+    fn name(&self, signals: &Blocked) -> Result<Offered, Reason> {
+        let held = lock::hold_within(signals);
         let offered = self.place.offered(&held).ok_or(Reason::Known)?;
         offered.name().map(|()| offered)
     }

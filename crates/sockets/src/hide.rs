@@ -24,21 +24,29 @@ fn limit() -> u64 {
 
 /// Lowest hidden number: the last eighth of those that the process may open.
 pub(crate) fn base() -> RawFd {
-    let limit = limit();
+    base_of(limit())
+}
+
+fn base_of(limit: u64) -> RawFd {
     RawFd::try_from(limit - limit / 8).unwrap_or(0)
 }
 
 /// Whether one more file may be hidden. Hidden ones take no more than a tenth of the numbers, as
 /// the program's own come first.
 pub(crate) fn has_room() -> bool {
+    has_room_of(limit())
+}
+
+fn has_room_of(limit: u64) -> bool {
     let count = u64::try_from(HIDDEN.load(Ordering::Relaxed)).unwrap_or(0);
-    count < limit() / 8 - limit() / 32
+    count < limit / 8 - limit / 32
 }
 
 /// Puts an open file under a high number as well.
 pub(crate) fn hide(fd: RawFd, command: i32) -> Option<RawFd> {
-    let hidden = has_room()
-        .then(|| sys::fcntl(fd, command, base()).ok())
+    let limit = limit();
+    let hidden = has_room_of(limit)
+        .then(|| sys::fcntl(fd, command, base_of(limit)).ok())
         .flatten()?;
     HIDDEN.fetch_add(1, Ordering::Relaxed);
     Some(hidden)

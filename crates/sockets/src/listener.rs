@@ -133,9 +133,8 @@ pub(crate) fn tcp_family(fd: RawFd) -> Option<Family> {
         libc::AF_INET6 => Family::V6,
         _ => return None,
     };
-    let is_tcp =
-        ask(libc::SO_TYPE)? == libc::SOCK_STREAM && ask(libc::SO_PROTOCOL)? == libc::IPPROTO_TCP;
-    is_tcp.then_some(family)
+    // No other type has this protocol.
+    (ask(libc::SO_PROTOCOL)? == libc::IPPROTO_TCP).then_some(family)
 }
 
 /// A connection was accepted: replaces it by its stream, if it has one.

@@ -13,6 +13,8 @@ use crate::signals::{self, Blocked};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
+/// Held, and a thread may wait for it.
+const AWAITED: u32 = 2;
 
 static LOCK: AtomicU32 = AtomicU32::new(FREE);
 /// The thread that holds the lock for `fork`, in the parent and in the child; 0 if none does.
@@ -27,17 +29,19 @@ fn own_thread() -> usize {
 }
 
 fn acquire() {
-    while LOCK
-        .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-        .is_err()
-    {
+    let free = LOCK.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
+    if free.is_ok() {
+        return;
+    }
+    // A thread that has waited does not know whether it was the only one.
+    while LOCK.swap(AWAITED, Ordering::Acquire) != FREE {
         // SAFETY: waits while the word has that value; no timeout.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
                 LOCK.as_ptr(),
                 libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                HELD,
+                AWAITED,
                 std::ptr::null::<libc::timespec>(),
             )
         };
@@ -45,7 +49,9 @@ fn acquire() {
 }
 
 fn release() {
-    LOCK.store(FREE, Ordering::Release);
+    if LOCK.swap(FREE, Ordering::Release) != AWAITED {
+        return;
+    }
     // SAFETY: wakes threads that wait for the word.
     unsafe {
         libc::syscall(
@@ -63,20 +69,36 @@ fn release() {
 pub(crate) struct Held {
     /// False if the thread holds it for `fork` already.
     releases: bool,
-    _signals: Blocked,
+    /// None if the caller has blocked them.
+    _signals: Option<Blocked>,
 }
 
 /// Waits for the lock. Another library's function that `fork` runs may call ours: it passes.
 pub(crate) fn hold() -> Held {
     let signals = signals::block();
-    let releases = FORKING.load(Ordering::Relaxed) != own_thread();
-    if releases {
-        acquire();
-    }
+    let releases = enter();
     Held {
         releases,
-        _signals: signals,
+        _signals: Some(signals),
     }
+}
+
+/// As [`hold`], for a thread that has blocked its signals for longer.
+pub(crate) fn hold_within(_signals: &Blocked) -> Held {
+    let releases = enter();
+    Held {
+        releases,
+        _signals: None,
+    }
+}
+
+/// Takes the lock, unless the thread has it for `fork`. Returns whether it did.
+fn enter() -> bool {
+    let takes = FORKING.load(Ordering::Relaxed) != own_thread();
+    if takes {
+        acquire();
+    }
+    takes
 }
 
 impl Drop for Held {

@@ -150,15 +150,17 @@ impl Offered {
 
     /// Decides by the token between stream and TCP. If the server has the token, TCP is
     /// established, and the stream gets the socket's number. Returns whether the server has the
-    /// token. `flags` are of the table.
-    pub(crate) fn decide(self, flags: u8) -> bool {
+    /// token. `flags` are of the table. `is_named`: the stream has its name.
+    pub(crate) fn decide(self, flags: u8, is_named: bool) -> bool {
         // A thread that waits for the server wakes when the token is taken. If the number is
         // another file's before that thread runs, it waits until its time is over.
         let was_taken = !token::take(self.token);
         // The program may have closed the number by a system call of its own.
         let is_same = sys::cookie(self.socket) == Ok(self.cookie);
         if was_taken && is_same {
-            let _ = self.name();
+            if !is_named {
+                let _ = self.name();
+            }
             sys::close(self.token);
             // If another thread took the last room meanwhile, TCP's options are lost.
             let hidden = replace::hide_tcp(self.socket);
@@ -190,7 +192,7 @@ fn decide_if(has: impl Fn(RawFd) -> bool) {
             numbers.into_iter().any(&has)
         };
         if slot.offered().is_some_and(is_one) {
-            slot.take().map(|offered| offered.decide(0));
+            slot.take().map(|offered| offered.decide(0, false));
         }
     }
 }
