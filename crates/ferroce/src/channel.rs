@@ -7,6 +7,10 @@
 //! before they receive must receive in another task or thread, or use
 //! [`try_send`](Sender::try_send).
 //!
+//! Threads use the calls whose names end in `_blocking`. Tasks use [`send`](Sender::send) and
+//! [`recv`](Receiver::recv), for which the endpoint needs a [`Driver`](crate::Driver). Loops of
+//! one's own use `try_send` and `try_recv`.
+//!
 //! What is sent is anything that has bytes (`T: AsRef<[u8]>`): a `Vec`, an encoded structure.
 //!
 //! ```

@@ -18,6 +18,19 @@ use crate::{Error, Result};
 /// - [`run_blocking`](Self::run_blocking) is for a thread,
 /// - an event loop waits for the descriptor ([`AsFd`]) and calls [`dispatch`](Self::dispatch) when
 ///   it is readable, and once at the beginning.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use ferroce::prelude::*;
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// // On tokio it is `tokio::spawn(endpoint.driver().run_on_tokio())`.
+/// let driver = endpoint.driver();
+/// std::thread::spawn(move || driver.run_blocking(Duration::from_secs(1), || false));
+/// // From now on any executor awaits what happens to the endpoint.
+/// # Ok(())
+/// # }
+/// ```
 pub struct Driver(Box<dyn Drive>);
 
 /// What can be driven.
@@ -91,7 +104,26 @@ impl Driver {
         }
     }
 
-    /// [`run`](Self::run) on a tokio runtime with I/O enabled.
+    /// [`run`](Self::run) on a tokio runtime with I/O enabled, as a task of it.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use ferroce::prelude::*;
+    /// let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// runtime.block_on(async {
+    ///     let endpoint = Endpoint::new(&Provider::software())?;
+    ///     let driver = tokio::spawn(endpoint.driver().run_on_tokio());
+    ///     let listener = endpoint.listen("127.0.0.1:0")?;
+    ///     let address = listener.local_addr()?;
+    ///     let server = tokio::spawn(async move { listener.accept().await?.accept().await });
+    ///     let connection = endpoint.connect(address).await?;
+    ///     server.await??;
+    ///     connection.disconnected().await?;
+    ///     driver.abort(); // else it goes on for as long as the runtime
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The queue overflowed, or the descriptor cannot be watched.

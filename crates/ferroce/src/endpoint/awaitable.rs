@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tracing::Span;
@@ -15,7 +15,7 @@ use super::timers::Sleep;
 use crate::{Error, Result};
 
 /// Something that ends later: a future, or with [`wait`](Self::wait) a blocking call. It begins
-/// when it is first polled or waited for, and may be dropped at any time: what it had made is
+/// when it is first polled, asked or waited for, and may be dropped at any time: what it had made is
 /// destroyed, and the peer is told as far as it knew.
 #[must_use = "it does nothing until it is awaited or waited for"]
 pub struct Awaitable<'a, T> {
@@ -51,7 +51,20 @@ impl<'a, T: 'a> Awaitable<'a, T> {
         block::on(&Arc::clone(&self.shared), self)?
     }
 
-    /// The same with a limit: [`Error::TimedOut`] after that time, counted from now.
+    /// What it gave, if it has ended, for loops of one's own that call
+    /// [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch). The first call begins it. Not to
+    /// be asked or awaited again when it has answered.
+    ///
+    /// # Panics
+    /// If it has answered before.
+    pub fn try_wait(&mut self) -> Option<Result<T>> {
+        match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => None,
+        }
+    }
+
+    /// [`wait`](Self::wait) with a limit: [`Error::TimedOut`] after that time, counted from now.
     pub fn within(self, limit: Duration) -> Self
     where
         T: Send,
