@@ -15,8 +15,8 @@ use super::timers::Sleep;
 use crate::{Error, Result};
 
 /// Something that ends later: a future, or with [`wait`](Self::wait) a blocking call. It begins
-/// when it is first polled, asked or waited for, and may be dropped at any time: what it had made is
-/// destroyed, and the peer is told as far as it knew.
+/// when it is first polled, asked or waited for, and may be dropped at any time: what it had made
+/// is destroyed, and the peer is told as far as it knew.
 #[must_use = "it does nothing until it is awaited or waited for"]
 pub struct Awaitable<'a, T> {
     shared: Arc<Runtime>,
@@ -52,8 +52,8 @@ impl<'a, T: 'a> Awaitable<'a, T> {
     }
 
     /// What it gave, if it has ended, for loops of one's own that call
-    /// [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch). The first call begins it. Not to
-    /// be asked or awaited again when it has answered.
+    /// [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch). The first call begins it. Not
+    /// to be asked or awaited again when it has answered.
     ///
     /// # Panics
     /// If it has answered before.
