@@ -81,18 +81,18 @@ pub(crate) fn pair_by(by: impl FnOnce(SocketAddr) -> SocketAddr) -> (Side, Side)
 
 /// As [`pair_by`], but the second has not accepted yet.
 pub(crate) fn asked_by(by: impl FnOnce(SocketAddr) -> SocketAddr) -> (Side, Side) {
-    let channels = [(); 2].map(|()| EventChannel::new().expect("a channel"));
-    let [asking, asked] = channels;
-    let listener = id(&asked);
-    listener
-        .bind("127.0.0.1:0".parse().expect("an address"))
-        .expect("bound");
-    listener.listen(4).expect("listens");
-    let to = by(listener.local_addr().expect("bound"));
+    let listener = Listener::new();
+    let a = ask(by(listener.addr()));
+    (a, listener.request(End::new(cap())))
+}
+
+/// Asks for a connection to an address.
+pub(crate) fn ask(to: SocketAddr) -> Side {
+    let channel = EventChannel::new().expect("a channel");
     let a = Side {
         end: End::new(cap()),
-        id: id(&asking),
-        channel: asking,
+        id: id(&channel),
+        channel,
     };
     a.id.resolve_addr(None, to, Duration::from_secs(5))
         .expect("asked");
@@ -100,11 +100,36 @@ pub(crate) fn asked_by(by: impl FnOnce(SocketAddr) -> SocketAddr) -> (Side, Side
     a.id.resolve_route(Duration::from_secs(5)).expect("asked");
     a.hears(EventKind::RouteResolved, 0);
     a.id.connect(&a.param()).expect("asked");
-    let request = hears(&asked, EventKind::ConnectRequest, 0);
-    let b = Side {
-        end: End::new(cap()),
-        id: Arc::clone(&request.id),
-        channel: asked,
-    };
-    (a, b)
+    a
+}
+
+/// Waits for one connection.
+pub(crate) struct Listener {
+    id: Arc<Id>,
+    channel: Arc<EventChannel>,
+}
+
+impl Listener {
+    pub(crate) fn new() -> Self {
+        let channel = EventChannel::new().expect("a channel");
+        let id = id(&channel);
+        id.bind("127.0.0.1:0".parse().expect("an address"))
+            .expect("bound");
+        id.listen(4).expect("listens");
+        Self { id, channel }
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.id.local_addr().expect("bound")
+    }
+
+    /// Waits for a connection, which `end` is asked for.
+    pub(crate) fn request(self, end: End) -> Side {
+        let request = hears(&self.channel, EventKind::ConnectRequest, 0);
+        Side {
+            end,
+            id: Arc::clone(&request.id),
+            channel: self.channel,
+        }
+    }
 }

@@ -37,7 +37,7 @@ use crate::wire::{Packet, Reth};
 
 /// What became of the oldest work request without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moved {
+pub(crate) enum Moved {
     /// Bytes that are done.
     Bytes(u32),
     /// It goes by packets.
@@ -73,7 +73,7 @@ pub enum DirectOp {
 
 impl DirectOp {
     /// The oldest work request's, and where, if it is of a kind that goes without packets.
-    const fn of(op: &SendOp) -> Option<(Self, RemoteAddr)> {
+    pub(crate) const fn of(op: &SendOp) -> Option<(Self, RemoteAddr)> {
         match *op {
             SendOp::Write(remote) | SendOp::WriteImm(remote, _) => Some((Self::Write, remote)),
             SendOp::Read(remote) => Some((Self::Read, remote)),
@@ -104,7 +104,7 @@ impl DirectOp {
     }
 
     /// What the key of the own bytes must allow.
-    const fn needs_here(self) -> Access {
+    pub(crate) const fn needs_here(self) -> Access {
         match self {
             Self::Write => Access::empty(),
             _ => Access::LOCAL_WRITE,

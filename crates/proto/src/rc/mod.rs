@@ -40,7 +40,7 @@ mod budget;
 mod completer;
 pub(crate) mod config;
 mod cx;
-mod direct;
+pub(crate) mod direct;
 pub(crate) mod execute;
 mod fast;
 pub(crate) mod fault;

@@ -32,9 +32,9 @@ pub(crate) struct Extent {
 
 /// For whom keys are opened, and for what.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opener {
-    pub(super) pd: PdId,
-    pub(super) need: Access,
+pub(crate) struct Opener {
+    pub(crate) pd: PdId,
+    pub(crate) need: Access,
 }
 
 /// A run of bytes within one element of a list.
@@ -66,7 +66,7 @@ fn parts(sges: &[Sge], offset: u64, len: u32) -> impl Iterator<Item = ElementRun
 }
 
 /// Bytes of a payload where they are, if its keys open them for `need`.
-pub(super) fn pieces<'a>(
+pub(crate) fn pieces<'a>(
     rights: &'a Rights,
     who: Opener,
     payload: &'a Payload,

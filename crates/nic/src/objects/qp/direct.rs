@@ -26,16 +26,11 @@ impl Qp {
     pub(super) fn move_directly(&self, locked: &mut Locked, now: Time) -> Option<usize> {
         let path = locked.path.as_ref().filter(|path| path.is_local())?;
         let addressing = path.addressing;
-        let Transport::Rc(rc) = &locked.transport else {
-            return None;
-        };
-        let direct = rc.next_direct()?;
+        let direct = locked.transport.next_direct(path)?;
         let boards = &self.services().boards;
         boards.own()?;
         self.with_sending_cx(locked, now, |locked, cx| {
-            let Transport::Rc(rc) = &mut locked.transport else {
-                return None;
-            };
+            let transport = &mut locked.transport;
             let rights = cx.rights;
             let request = DirectRequest {
                 from: self.qpn,
@@ -44,16 +39,16 @@ impl Qp {
             };
             let counters = self.pd.context().device().counters();
             if direct.op.is_atomic() {
-                let opens = || rc.direct_pieces(rights, direct.len).is_ok();
+                let opens = || transport.direct_pieces(rights, direct.len).is_some();
                 let found = boards.carry_out_atomic(&request, now, opens);
                 match found {
                     Ok(original) => {
                         self.tally.count_direct(DirectWay::Atomic, ATOMIC, true);
-                        rc.on_direct_atomic(cx, original);
+                        transport.on_direct_atomic(cx, original);
                     }
                     Err(why) => {
                         counters.count_direct_refused(why);
-                        rc.refuse_direct();
+                        transport.refuse_direct();
                     }
                 }
                 self.note_atomic(locked, found.map(drop));
@@ -63,15 +58,15 @@ impl Qp {
                 DirectOp::Write => DirectWay::Out,
                 _ => DirectWay::In,
             };
-            let moved = boards.carry_out(&request, now, |len| rc.direct_pieces(rights, len).ok());
+            let moved = boards.carry_out(&request, now, |len| transport.direct_pieces(rights, len));
             match moved {
                 Ok(Copied { len, is_mapped }) => {
                     self.tally.count_direct(way, len as usize, is_mapped);
-                    rc.on_direct(cx, len);
+                    transport.on_direct(cx, len);
                 }
                 Err(why) => {
                     counters.count_direct_refused(why);
-                    rc.refuse_direct();
+                    transport.refuse_direct();
                 }
             }
             self.note_direct(locked, moved.map(|moved| moved.is_mapped));
@@ -123,14 +118,12 @@ impl Qp {
     /// Tells peers of this host what the queue pair grants now. Called after every change of its
     /// state.
     pub(super) fn publish_grant(&self, locked: &mut Locked) {
-        let Transport::Rc(rc) = &locked.transport else {
-            return;
-        };
         if self.qp_type != QpType::Rc {
             return;
         }
         let path = locked.path.as_ref().filter(|path| path.is_local());
-        let grant = path.filter(|_| !locked.retired).and_then(|_| rc.grant());
+        let granting = path.filter(|_| !locked.retired);
+        let grant = granting.and_then(|path| locked.transport.grant(path));
         let granted = grant
             .as_ref()
             .zip(path.map(|Path { addressing, .. }| addressing));

@@ -84,6 +84,10 @@ impl Qp {
             packets += sent_packets;
             bytes += sent_bytes;
         }
+        if moved > 0 && locked.stream.is_some() {
+            // What is behind the last of it may be a local operation.
+            self.drive_stream(locked, now);
+        }
     }
 
     /// Sends one message by the short ring, if that is its way. What the peer's requests are owed

@@ -12,7 +12,7 @@ use ferroce_proto::iwarp::{self, Chunk, Ended, IwQp, Teardown, Violation};
 use ferroce_proto::mr::{Access, Memory, Piece};
 use ferroce_proto::rc::Cx;
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::{AttrMask, QpAttr};
+use ferroce_proto::verbs::{AttrMask, QpAttr, QpState};
 
 use super::Qp;
 use super::locked::Locked;
@@ -32,7 +32,11 @@ impl Qp {
     /// `ibv_modify_qp` on iWARP.
     pub(super) fn modify_on_iwarp(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         self.step(|locked, cx| locked.transport.modify(cx, attr, mask))
-            .map_err(|e| Error::invalid(e.reason))
+            .map_err(|e| Error::invalid(e.reason))?;
+        if self.state() == QpState::Err {
+            self.renew_grant();
+        }
+        Ok(())
     }
 
     /// The connection manager has a connection for it: it moves to RTS.
@@ -362,6 +366,7 @@ impl Qp {
                 f(iwarp, cx);
             }
         });
+        self.publish_grant(locked);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::iwarp::IwQp;
-use ferroce_proto::rc::{Cx, LinkTraits, LocalCx, ModifyError, RcQp};
+use ferroce_proto::mr::{Pieces, Rights};
+use ferroce_proto::rc::{Cx, Direct, Grant, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
 use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::{GrhRoute, UdQp};
@@ -11,7 +12,8 @@ use ferroce_proto::verbs::{
 };
 use ferroce_proto::wire::{Brief, Packet};
 
-use crate::link::path::Admitted;
+use super::within_host::peer_of;
+use crate::link::path::{Admitted, Path};
 
 /// One per queue pair type; the methods hand on to the state machine.
 #[derive(Debug)]
@@ -66,6 +68,60 @@ impl Transport {
             Self::Rc(rc) => rc.set_link(traits),
             Self::Uc(uc) => uc.set_link(traits),
             Self::Ud(_) | Self::Iwarp(_) => {}
+        }
+    }
+
+    /// As [`RcQp::next_direct`], on a path within the host.
+    pub(super) fn next_direct(&self, path: &Path) -> Option<Direct> {
+        match self {
+            Self::Rc(rc) => rc.next_direct(),
+            Self::Iwarp(iwarp) => iwarp.next_direct(peer_of(path)),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
+    /// As [`RcQp::direct_pieces`]; `None`: a local key does not open them.
+    pub(super) fn direct_pieces<'a>(&'a self, rights: &'a Rights, len: u32) -> Option<Pieces<'a>> {
+        match self {
+            Self::Rc(rc) => rc.direct_pieces(rights, len).ok(),
+            Self::Iwarp(iwarp) => iwarp.direct_pieces(rights, len).ok(),
+            Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
+    /// As [`RcQp::on_direct`].
+    pub(super) fn on_direct(&mut self, cx: &mut Cx<'_>, len: u32) {
+        match self {
+            Self::Rc(rc) => rc.on_direct(cx, len),
+            Self::Iwarp(iwarp) => iwarp.on_direct(cx, len),
+            Self::Uc(_) | Self::Ud(_) => {}
+        }
+    }
+
+    /// As [`RcQp::on_direct_atomic`].
+    pub(super) fn on_direct_atomic(&mut self, cx: &mut Cx<'_>, original: u64) {
+        match self {
+            Self::Rc(rc) => rc.on_direct_atomic(cx, original),
+            Self::Iwarp(iwarp) => iwarp.on_direct_atomic(cx, original),
+            Self::Uc(_) | Self::Ud(_) => {}
+        }
+    }
+
+    /// As [`RcQp::refuse_direct`].
+    pub(super) fn refuse_direct(&mut self) {
+        match self {
+            Self::Rc(rc) => rc.refuse_direct(),
+            Self::Iwarp(iwarp) => iwarp.refuse_direct(),
+            Self::Uc(_) | Self::Ud(_) => {}
+        }
+    }
+
+    /// As [`RcQp::grant`], on a path within the host.
+    pub(super) fn grant(&self, path: &Path) -> Option<Grant> {
+        match self {
+            Self::Rc(rc) => rc.grant(),
+            Self::Iwarp(iwarp) => iwarp.grant(peer_of(path)),
+            Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 

@@ -203,6 +203,7 @@ impl Qp {
         if let Some(iwarp) = iwarp_of(locked) {
             iwarp.go_within_host();
         }
+        self.publish_grant(locked);
         tracing::debug!(target: "ferroce::iwarp", qpn = self.qpn.get(), "the peer is of this host: no bytes go over TCP");
     }
 
@@ -344,6 +345,6 @@ fn link_of(locked: &Locked) -> Option<(&Path, &Arc<Egress>)> {
 }
 
 /// The queue pair to which a path within the host leads.
-fn peer_of(path: &Path) -> Qpn {
+pub(super) fn peer_of(path: &Path) -> Qpn {
     path.origin.qpn().unwrap_or_default()
 }

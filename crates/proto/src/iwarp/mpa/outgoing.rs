@@ -133,6 +133,8 @@ pub struct Outgoing<P> {
     in_fpdu: bool,
     /// Bytes that are left.
     left: usize,
+    /// FPDUs that were appended.
+    pushed: u32,
 }
 
 impl<P> Default for Outgoing<P> {
@@ -144,6 +146,7 @@ impl<P> Default for Outgoing<P> {
             begun: 0,
             in_fpdu: false,
             left: 0,
+            pushed: 0,
         }
     }
 }
@@ -153,6 +156,12 @@ impl<P> Outgoing<P> {
     #[must_use]
     pub const fn left(&self) -> usize {
         self.left
+    }
+
+    /// FPDUs that were appended so far, modulo 2^32.
+    #[must_use]
+    pub const fn pushed(&self) -> u32 {
+        self.pushed
     }
 
     /// Whether TCP has taken a part of an FPDU. Only the rest of it may follow then.
@@ -203,7 +212,7 @@ impl<P> Outgoing<P> {
             None => framing.close(&mut self.buffer, begin),
         }
         self.add(Part::Buffered(self.buffer.len() - begin));
-        self.parts.push_back(Part::End(done));
+        self.end(done);
         Ok(())
     }
 
@@ -219,7 +228,13 @@ impl<P> Outgoing<P> {
         let tail = fpdu_len(ulpdu) - LENGTH_LEN - ulpdu;
         self.buffer.resize(self.buffer.len() + tail, 0);
         self.add(Part::Buffered(tail));
+        self.end(done);
+    }
+
+    /// Ends an FPDU.
+    fn end(&mut self, done: Option<u64>) {
         self.parts.push_back(Part::End(done));
+        self.pushed = self.pushed.wrapping_add(1);
     }
 
     /// Adds bytes; those that lie side by side in the buffer become one run.

@@ -20,9 +20,11 @@
 //! | `untagged` | SENDs and immediates into receives |
 //! | `tagged` | WRITEs, and answers of READs and atomics |
 //! | `serve` | READs and atomics of the peer |
+//! | `direct` | work within a host that is done without FPDUs |
 //! | `modify` | what the program may change |
 //! | `end` | how a stream ends |
 
+mod direct;
 mod end;
 mod messages;
 mod modify;
@@ -135,6 +137,8 @@ struct Stream {
     max_ulpdu: usize,
     gate: Gate,
     heard: bool,
+    /// FPDUs of the peer whose work is done.
+    processed: u32,
     /// Another make has sent an FPDU: the connection is not closed before this.
     open_until: Option<Time>,
 }
@@ -244,6 +248,7 @@ impl IwQp {
             outgoing: Outgoing::default(),
             gate,
             heard: false,
+            processed: 0,
             open_until: (!agreement.is_ferroce_peer).then_some(now + CLOSE_HOLD),
         });
         if let Some(ready) = agreement.ready.filter(|_| agreement.is_initiator) {
@@ -399,6 +404,7 @@ impl IwQp {
                 stream.open_until = Some(cx.now + CLOSE_HOLD);
             }
             self.on_ulpdu(cx, &stream.agreement, ulpdu)?;
+            stream.processed = stream.processed.wrapping_add(1);
         }
     }
 

@@ -51,6 +51,11 @@ impl Turn {
         self.msn[queue as usize]
     }
 
+    /// Whether the last message that began has ended.
+    pub(super) const fn is_between_messages(&self) -> bool {
+        self.current.is_none()
+    }
+
     /// The number of a message of one segment.
     pub(super) const fn take_msn(&mut self, queue: u32) -> u32 {
         let msn = self.msn(queue);

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 
 use crate::ids::Key;
 use crate::rc::config::QpShared;
+use crate::rc::direct::Moved;
 use crate::rc::fault::Fault;
 use crate::rc::requester::{completion, failed, run_one_local};
 use crate::rc::send_queue::payload_len;
@@ -75,6 +76,8 @@ pub(super) struct Sends {
     first: u64,
     /// Place of the one that is packed next.
     cursor: usize,
+    /// What became of the oldest without FPDUs.
+    pub(super) moved: Moved,
     /// Requests that wait for an answer, in the order in which they were sent.
     pub(super) asked: VecDeque<Asked>,
 }
@@ -102,9 +105,16 @@ impl Sends {
         Some((self.first + self.cursor as u64, wqe))
     }
 
+    /// The oldest work request and its number, if nothing of it was packed.
+    pub(super) fn untouched(&self) -> Option<(u64, &Wqe)> {
+        let wqe = self.queue.front().filter(|_| self.cursor == 0)?;
+        Some((self.first, wqe))
+    }
+
     /// All of the work request at the cursor was packed.
     pub(super) fn advance(&mut self) {
         self.cursor += 1;
+        self.moved = Moved::default();
     }
 
     /// The work request with this number.
