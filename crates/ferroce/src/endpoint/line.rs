@@ -199,7 +199,7 @@ impl Drop for Line {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "software"))]
 mod tests {
     use std::future::Future;
     use std::pin::pin;
