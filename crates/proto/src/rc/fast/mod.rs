@@ -7,3 +7,4 @@ mod receive;
 mod receive_batch;
 pub(super) mod send;
 pub(super) mod short;
+mod write_imm;
