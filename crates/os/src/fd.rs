@@ -3,9 +3,11 @@
 //! Two things set [`Fd`] apart from the standard library's `OwnedFd`: closing it is not a
 //! cancellation point, and it knows whether a child of `fork` may keep it (see [`crate::fork`]).
 
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use crate::fork;
+use crate::sys::check;
 
 /// How many descriptors this process may have now (`RLIMIT_NOFILE`). Where the kernel does not say,
 /// the usual number.
@@ -19,6 +21,15 @@ pub fn limit() -> u64 {
     // SAFETY: the pointer is to a live structure of integers, which is unchanged if the call fails.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     limit.rlim_cur
+}
+
+/// Has reading a descriptor not wait (`O_NONBLOCK`).
+///
+/// # Errors
+/// EBADF.
+pub fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    check(unsafe { libc::syscall(libc::SYS_fcntl, fd, libc::F_SETFL, libc::O_NONBLOCK) }).map(drop)
 }
 
 /// Whether reading a descriptor does not wait (`O_NONBLOCK`). One that is not open does not.

@@ -4,6 +4,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::ptr;
 
+use ferroce_os::fd::set_nonblocking;
 use libc::{c_int, c_void};
 
 use super::errno::{Errno, Result};
@@ -56,12 +57,7 @@ impl CompletionQueue {
             return Err(error);
         }
         let queue = Self { channel, cq };
-        // SAFETY: takes no pointers.
-        let set =
-            unsafe { libc::syscall(libc::SYS_fcntl, queue.fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-        if set < 0 {
-            return Err(Errno::last());
-        }
+        set_nonblocking(queue.fd()).map_err(|_| Errno::last())?;
         Ok(queue)
     }
 

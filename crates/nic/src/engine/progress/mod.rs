@@ -276,7 +276,9 @@ impl RoundState {
     /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record
     /// already.
     pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {
-        self.sleep(nic, true, true)
+        // Rings that were left to a program's rest sleep already, and what that program has not
+        // acknowledged is nobody else's to say.
+        self.sleep(nic, true, true) && !self.short_rings.owe_acks()
     }
 
     /// As [`sleep_rings`](Self::sleep_rings), for a program that may still answer what it has

@@ -299,6 +299,11 @@ impl WatchedShortRings {
             || self.0.iter().filter(of_slot).any(|w| w.eye.waits(acks))
     }
 
+    /// Whether what was taken from any is still to be said.
+    pub(crate) fn owe_acks(&self) -> bool {
+        self.0.iter().any(|watch| watch.eye.holds())
+    }
+
     /// Lets queue pairs take what there is for them. Returns whether there was anything.
     pub(crate) fn run(
         &mut self,
