@@ -51,3 +51,4 @@ pub use objects::mr::{DeviceMemory, Mr, Pd, SharedRange, Window};
 pub use objects::qp::{Qp, QpInit};
 pub use objects::srq::{Srq, SrqAttr};
 pub use objects::xrc::{Xrcd, XrcdFlags};
+pub use services::linger::YieldingLook;

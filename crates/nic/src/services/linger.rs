@@ -8,9 +8,13 @@
 //! goes by experience: after looks that brought nothing it leaves out more and more chances, and
 //! comes back to them now and then.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
+use ferroce_os::clock;
 use ferroce_proto::time::Time;
+
+use crate::base::sync::lock;
 
 /// How a thread looks on while nothing comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +115,53 @@ pub(crate) fn look_on(
     }
 }
 
+/// Looks before a sleep that give the processor away in between, as long as experience says that
+/// they pay. For a thread that waits for more than the device's events, as a leader looks on.
+#[derive(Debug, Default)]
+pub struct YieldingLook(Mutex<Habit>);
+
+impl YieldingLook {
+    /// Looks for as long as a peer may take that is asleep. `None`: nothing came, or it does not
+    /// pay now to look.
+    pub fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        if !lock(&self.0).tries() {
+            return None;
+        }
+        let begun = clock::monotonic();
+        loop {
+            let found = look();
+            let lasted = clock::monotonic().since(begun);
+            if found.is_some() || lasted >= Patience::Yielding.lasts() {
+                lock(&self.0).learn_yielding(found.is_some(), lasted);
+                return found;
+            }
+            Patience::Yielding.pause();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looks_that_bring_nothing_become_rare_and_those_that_bring_something_go_on() {
+        let (look, mut looked) = (YieldingLook::default(), 0);
+        for _ in 0..1000 {
+            let mut is_first = true;
+            let none: Option<()> = look.until(|| {
+                looked += i32::from(std::mem::take(&mut is_first));
+                None
+            });
+            assert_eq!(none, None);
+        }
+        assert!((1..500).contains(&looked), "{looked} of 1000");
+        let mut paid = 0;
+        for _ in 0..10_000 {
+            paid += look.until(|| Some(1)).unwrap_or(0);
+        }
+        assert!(paid > 1000, "{paid} of 10000");
+    }
 
     #[test]
     fn what_does_not_pay_becomes_rare_and_what_pays_goes_on() {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use ferroce_nic::YieldingLook;
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fork;
 use ferroce_os::thread::uncancellable;
@@ -74,6 +75,7 @@ impl Waker {
 pub(super) struct Waiters {
     count: AtomicUsize,
     list: Mutex<Vec<Arc<Waker>>>,
+    look: YieldingLook,
 }
 
 impl Waiters {
@@ -241,8 +243,8 @@ pub(super) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usiz
     usize::try_from(ready).map_err(|_| Errno::last())
 }
 
-/// Tries until `attempt` gives something: busily for a moment, then asleep between attempts. `None`
-/// at the deadline. `others` are descriptors that wake it too.
+/// Tries until `attempt` gives something: busily for a moment, for a little longer where that has
+/// paid, then asleep between attempts. `None` at the deadline. `others` are descriptors that wake it too.
 ///
 /// # Errors
 /// EINTR after a signal that `signals` has end the call.
@@ -266,6 +268,14 @@ pub(super) fn until<T>(
     }
     if is_past(deadline) {
         return Ok(None);
+    }
+    // A peer that sleeps takes longer to answer than a call polls. If this thread slept as well,
+    // each message would find its receiver asleep.
+    let look = awaited.first().map(|one| &one.waiters().look);
+    if let Some(look) = look.filter(|_| !settings::polling_time().is_zero())
+        && let Some(done) = look.until(&mut attempt)
+    {
+        return Ok(Some(done));
     }
     // A thread that is cancelled must not leave the lists with itself in them.
     uncancellable(|| {
