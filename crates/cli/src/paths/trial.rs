@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ferroce::Provider;
 use ferroce::endpoint::{Connection, Endpoint};
-use ferroce::mem::{Access, RemoteRegion};
+use ferroce::mem::{Access, Buffer, RemoteRegion};
 use ferroce::qp::{Operation, PendingBuffer};
 use ferroce_nic::survey::{self, Flow, Means, Said, Survey};
 
@@ -51,7 +51,7 @@ impl Which {
                 let is_shared = matches!(&*flow.packets, "shared ring" | "short-ring");
                 flow.direct == Some(true) && is_shared
             }
-            Self::Wire => flow.packets == "wire",
+            Self::Wire => matches!(&*flow.packets, "wire" | "TCP"),
         }
     }
 }
@@ -244,12 +244,13 @@ fn serve() -> Outcome {
         .wait()
         .map_err(text)?;
     loop {
-        let (received, _) = connection.wait(message).map_err(text)?;
-        if received.is_err() {
+        let (received, came) = connection.wait(message).map_err(text)?;
+        // Over iWARP a message that finds no receive ends the connection.
+        message = receive(&connection)?;
+        if received.is_err() || send(&connection, came)?.is_err() {
             // The other side has gone.
             return Ok(());
         }
-        message = receive(&connection)?;
     }
 }
 
@@ -259,6 +260,16 @@ fn receive(connection: &Connection) -> Outcome<PendingBuffer> {
         .queue_pair()
         .receive_buffer(buffer)
         .map_err(text_of)
+}
+
+/// Sends a message. Returns whether it went.
+fn send(connection: &Connection, bytes: Buffer) -> Outcome<Result<(), String>> {
+    let work = connection
+        .queue_pair()
+        .submit_buffer(Operation::Send, bytes)
+        .map_err(text_of)?;
+    let (sent, _) = connection.wait(work).map_err(text)?;
+    Ok(sent.map(drop).map_err(text_of))
 }
 
 fn call(to: SocketAddr) -> Outcome {
@@ -276,7 +287,8 @@ fn call(to: SocketAddr) -> Outcome {
     Ok(())
 }
 
-/// Writes bytes into the other side's memory, reads them again, and sends them, too.
+/// Writes bytes into the other side's memory, reads them again, and sends them, too. The other side
+/// answers.
 fn there_and_back(connection: &Connection, remote: RemoteRegion, bytes: [u8; SIZE]) -> Outcome {
     let queue_pair = connection.queue_pair();
     let to = Operation::Write(remote.at(0));
@@ -290,9 +302,10 @@ fn there_and_back(connection: &Connection, remote: RemoteRegion, bytes: [u8; SIZ
     if came[..] != bytes {
         return Err("other bytes were read than were written".to_owned());
     }
-    let work = queue_pair.submit_buffer(Operation::Send, came);
-    let (sent, _) = connection.wait(work.map_err(text_of)?).map_err(text)?;
-    sent.map(drop).map_err(text_of)
+    let answer = receive(connection)?;
+    send(connection, came)??;
+    let (answered, _) = connection.wait(answer).map_err(text)?;
+    answered.map(drop).map_err(text_of)
 }
 
 fn text_of(error: impl std::fmt::Display) -> String {

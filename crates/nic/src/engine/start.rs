@@ -89,7 +89,7 @@ impl Nic {
         } else {
             Err(Error::new(
                 libc::ENETUNREACH,
-                "FERROCE_WIRE=iwarp: there is no RoCEv2",
+                "FERROCE_WIRE=iwarp: other hosts are reached over TCP",
             ))
         };
         tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),

@@ -76,6 +76,13 @@ pub(super) fn add(all: &mut Catalogue) {
     for user in [User::Root, User::Ordinary] {
         all.at("paths.machine", Place::Loopback, user, 30, machine);
     }
+    all.at(
+        "paths.machine-iwarp",
+        Place::Loopback,
+        User::Ordinary,
+        30,
+        machine_over_iwarp,
+    );
 }
 
 /// What this machine's `kernel.yama.ptrace_scope` means for two processes of an ordinary user,
@@ -177,10 +184,16 @@ fn start(stage: &Stage, side: Side, lacks: Lacks, words: &[&str]) -> Result<Proc
 
 /// What `ferroce devices --paths` says. Root is told of all users' processes.
 fn told(stage: &Stage, side: Side) -> Result<Value, String> {
+    told_over(stage, side, "rocev2")
+}
+
+/// As [`told`], where devices speak `wire`.
+fn told_over(stage: &Stage, side: Side, wire: &str) -> Result<Value, String> {
     let words = [&stage.built("ferroce"), "devices", "--paths", "--json"];
     let mut asker = stage
         .bare(side, &words)
         .user(User::Root)
+        .env("FERROCE_WIRE", wire)
         .label("ask")
         .start()?;
     asker.succeed()?;
@@ -225,14 +238,8 @@ fn check(told: &Value, server: u32, due: Due) -> Outcome {
 /// told of as such.
 fn machine(stage: &Stage) -> Outcome {
     let told = told(stage, Side::A)?;
-    for (path, packets) in [("same host", RINGS), ("between hosts", &["wire"])] {
-        let all = told["tried"].as_array().map_or(&[][..], Vec::as_slice);
-        let tried = all.iter().find(|tried| tried["path"] == path);
-        let tried = tried.ok_or_else(|| format!("{path} was not tried: {told:#}"))?;
-        if !packets.iter().any(|by| tried["flow"]["packets"] == *by) {
-            return Err(format!("{path} is not by {packets:?}: {tried:#}"));
-        }
-    }
+    tried_by(&told, "same host", RINGS)?;
+    tried_by(&told, "between hosts", &["wire"])?;
     let mut server = stage.start(Side::A, &[&stage.built("paths"), "server"])?;
     super::programs::port_of(&mut server)?;
     server.signal(Signal::SIGSTOP)?;
@@ -250,4 +257,25 @@ fn machine(stage: &Stage) -> Outcome {
     }
     server.signal(Signal::SIGKILL)?;
     server.killed_by(Signal::SIGKILL)
+}
+
+/// A path was tried, and one of `packets` carried it.
+fn tried_by<'a>(told: &'a Value, path: &str, packets: &[&str]) -> Result<&'a Value, String> {
+    let all = told["tried"].as_array().map_or(&[][..], Vec::as_slice);
+    let tried = all.iter().find(|tried| tried["path"] == path);
+    let tried = tried.ok_or_else(|| format!("{path} was not tried: {told:#}"))?;
+    if !packets.iter().any(|by| tried["flow"]["packets"] == *by) {
+        return Err(format!("{path} is not by {packets:?}: {tried:#}"));
+    }
+    Ok(tried)
+}
+
+/// Over iWARP, READs and WRITEs within the host are direct as well.
+fn machine_over_iwarp(stage: &Stage) -> Outcome {
+    let told = told_over(stage, Side::A, "iwarp")?;
+    let within = tried_by(&told, "same host", RINGS)?;
+    if within["flow"]["direct"] != true {
+        return Err(format!("READ and WRITE are not direct: {within:#}"));
+    }
+    tried_by(&told, "between hosts", &["TCP"]).map(drop)
 }
