@@ -238,6 +238,7 @@ mod tests {
     /// A completion that a device gives twice, or late, is of nobody: its number does not come
     /// again with a slot's 65,537th tenant, nor in another shared receive queue of the number.
     #[test]
+    #[cfg_attr(miri, ignore = "it takes 400,000 rounds")]
     fn numbers_of_shared_receive_queues_do_not_come_again_soon() {
         let ledger = Ledger::shared().unwrap();
         let stale = post(&ledger);
