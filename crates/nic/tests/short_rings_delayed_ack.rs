@@ -5,7 +5,9 @@
 mod common;
 
 use common::peer::{ASKS, ENDS, Peer, RECEIVED, connect_back};
-use common::short_rings::{Seeded, end_with_channel, run, run_without_thread, sleep_for};
+use common::short_rings::{
+    Seeded, end_with_channel, run, run_without_thread, sleep_for, wait_for_event,
+};
 use common::{Buffer, next_completion, rounds};
 use ferroce_nic::Carrier;
 use ferroce_os::fd::set_nonblocking;
@@ -19,6 +21,14 @@ fn child_that_answers() {
     let (end, channel) = end_with_channel();
     let buffer = Buffer::new(&end.pd, vec![0; 4096]);
     let word = connect_back(&end, &buffer);
+    if word.starts_with("poll after") {
+        if word == "poll after an event that does not block" {
+            set_nonblocking(channel.fd()).unwrap();
+        }
+        end.cq.req_notify(false);
+        wait_for_event(&channel);
+        let _ = channel.take_count();
+    }
     loop {
         let mut came = None;
         end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
@@ -36,7 +46,7 @@ fn child_that_answers() {
         }
     }
     match word.as_str() {
-        "poll" => loop {
+        "poll" | "poll after an event" | "poll after an event that does not block" => loop {
             end.cq.poll(1, &mut |_, _| {}).unwrap();
         },
         // Nothing comes, so it ends there.
@@ -105,7 +115,16 @@ fn with_no_answer_to_a_write() {
         rkey: Key(0),
     };
     let op = SendOp::WriteImm(nowhere, [0; 4]);
-    for instead in ["poll", "sleep", "sleep in poll", "rest", "close", "exit"] {
+    for instead in [
+        "poll",
+        "poll after an event",
+        "poll after an event that does not block",
+        "sleep",
+        "sleep in poll",
+        "rest",
+        "close",
+        "exit",
+    ] {
         for round in 0..rounds(5) {
             let (_, status) = unanswered_by(instead, |peer| peer.end.send(1000, op, vec![]));
             assert_eq!(status, WcStatus::Success, "{instead}, round {round}");

@@ -178,7 +178,7 @@ fn rendezvous_end_before_work_is_flushed() {
     send(&mut pair, 1, (0, LONG));
     pair.to_state(Side::A, QpState::Err);
     assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::WrFlushErr)]);
-    assert_eq!(pair.a.results.rendezvous_ended, Some(0), "before the first");
+    assert_eq!(pair.a.results.grant_ended, Some(0), "before the first");
     assert_eq!(pair.a.qp.rendezvous(), None);
 }
 

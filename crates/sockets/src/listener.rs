@@ -133,7 +133,7 @@ pub(crate) fn tcp_family(fd: RawFd) -> Option<Family> {
         libc::AF_INET6 => Family::V6,
         _ => return None,
     };
-    // No other type has this protocol.
+    // A raw socket has it, too; it is never noted as fresh, and the kernel lets none listen.
     (ask(libc::SO_PROTOCOL)? == libc::IPPROTO_TCP).then_some(family)
 }
 

@@ -201,7 +201,7 @@ impl Apart {
     }
     /// Accepts the connection that was asked for at the port. It ends before the queue pair.
     pub(crate) fn accept(&self, terms: Terms) {
-        let _ = self.nothing(Call::Accept(terms));
+        self.nothing(Call::Accept(terms)).expect("accepted");
     }
 
     fn ask(&self, call: Call) -> ChildReply {

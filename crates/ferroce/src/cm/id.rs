@@ -101,7 +101,8 @@ impl Id {
     /// found one of its events.
     ///
     /// # Errors
-    /// [`Error::Misuse`] for a channel of another provider.
+    /// [`Error::Misuse`] for a channel of another provider, and for a [borrowed](Self::borrow_raw)
+    /// identifier.
     pub fn migrate(&self, to: &EventChannel) -> Result<()> {
         self.0.migrate(&to.0)
     }

@@ -7,13 +7,13 @@ use super::counters::Counters;
 /// Why a connection over iWARP ended that nobody has closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamEnd {
-    /// The peer has broken a rule, and was sent a TERMINATE.
-    Violation,
-    /// The rule was that of the CRC. Such an end is a violation as well.
+    /// The peer was sent a TERMINATE: it has broken a rule, or work has failed here.
+    TerminateSent,
+    /// A CRC was wrong. The peer is sent a TERMINATE as well.
     Crc,
     /// The peer has sent a TERMINATE.
-    Terminated,
-    /// The peer has reset the connection, or TCP gave up.
+    TerminateReceived,
+    /// The connection was reset, by the peer or by `FERROCE_FAULT`, or TCP gave up.
     Reset,
 }
 
@@ -25,9 +25,9 @@ impl StreamEnd {
 impl Counters {
     /// Ends of connections: names, as under `hw_counters`, and kinds.
     pub const STREAM_ENDS: [(&'static str, StreamEnd); 4] = [
-        ("iwarp_terminates_sent", StreamEnd::Violation),
+        ("iwarp_terminates_sent", StreamEnd::TerminateSent),
         ("iwarp_crc_errors", StreamEnd::Crc),
-        ("iwarp_terminates_received", StreamEnd::Terminated),
+        ("iwarp_terminates_received", StreamEnd::TerminateReceived),
         ("iwarp_resets", StreamEnd::Reset),
     ];
 

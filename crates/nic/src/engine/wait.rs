@@ -41,6 +41,11 @@ impl Nic {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         door.on_wait();
+        let sleeper = &self.services.sleeper;
+        if sleeper.polls().are_own() {
+            // It has polled on after it armed the queue, and sleeps now.
+            sleeper.end_streak();
+        }
         let fd = events.fd();
         let lead = self.services.sleeper.lead();
         if !lead.is_possible() {

@@ -97,6 +97,7 @@ impl Faults {
                 return Err(explain(part, name.trim(), value.trim()));
             }
         }
+        faults.streams = faults.streams.filter(StreamFault::does_something);
         Ok(faults)
     }
 

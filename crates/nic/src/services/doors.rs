@@ -32,6 +32,8 @@ const SHUT: Duration = Duration::from_millis(100);
 /// Calls for an event that a program makes after it has taken one, the last of which says that it
 /// has answered that one, or will not.
 const CALLS: u8 = 2;
+/// Polls of an empty queue after an event, the last of which says the same.
+const POLLS: u8 = 8;
 
 /// The descriptor of a completion channel.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub(crate) struct Door {
     is_open: AtomicBool,
     /// Of [`CALLS`], those that are still to come.
     calls: AtomicU8,
+    /// Of [`POLLS`], those that are still to come.
+    polls: AtomicU8,
     /// The last event was there already, and nobody has looked for work since.
     owes_look: AtomicBool,
     /// A queue was armed, and no poll has found it empty since.
@@ -55,6 +59,7 @@ impl Door {
             entrance,
             is_open: AtomicBool::new(false),
             calls: AtomicU8::new(0),
+            polls: AtomicU8::new(0),
             owes_look: AtomicBool::new(false),
             was_armed: AtomicBool::new(false),
         }))
@@ -80,13 +85,17 @@ impl Door {
     /// The program has taken an event, after a look for work or not.
     pub(crate) fn on_taken(&self, looked: bool) {
         self.calls.store(CALLS, Ordering::Relaxed);
+        self.polls.store(POLLS, Ordering::Relaxed);
         self.owes_look.store(!looked, Ordering::Relaxed);
     }
 
-    /// Whether the program may still answer what it has taken an event for.
+    /// A queue is polled, and empty. Returns whether the program may still answer what it has taken
+    /// an event for.
     #[inline]
     pub(crate) fn awaits_answer(&self) -> bool {
-        self.calls.load(Ordering::Relaxed) > 0
+        let polls = self.polls.load(Ordering::Relaxed);
+        self.polls.store(polls.saturating_sub(1), Ordering::Relaxed);
+        polls > 0 && self.calls.load(Ordering::Relaxed) > 0
     }
 
     /// The program waits for the next event: it has answered, or will not.
@@ -329,6 +338,9 @@ mod tests {
         door.on_taken(true);
         assert!(!door.wants_look() && door.awaits_answer() && !door.on_armed());
         assert!(door.wants_look() && !door.awaits_answer());
+        door.on_taken(true);
+        assert!((0..POLLS).all(|_| door.awaits_answer()));
+        assert!(!door.awaits_answer(), "it polls on, and will not answer");
         door.on_taken(false);
         assert!(!door.wants_look() && door.on_armed() && !door.on_armed());
         assert!(door.on_empty() && !door.on_empty());

@@ -4,10 +4,12 @@
 //! Nothing here looks at a clock, waits or holds a lock: each call is given the time. The device
 //! thread (`engine/thread.rs`) and the sleep (`services/sleeper.rs`) do what comes out.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferroce_proto::time::Time;
+
+use super::lead::this_thread;
 
 /// A program that polled this recently does the device's work itself.
 const RECENT: Duration = Duration::from_micros(50);
@@ -51,6 +53,8 @@ pub(crate) struct Polls {
     last: AtomicU64,
     /// When the first of the last close ones was; `u64::MAX`: a program is about to sleep.
     first: AtomicU64,
+    /// The thread that made it.
+    thread: AtomicUsize,
     /// The process exits, and the thread has work that no program that polls on meanwhile does for
     /// it.
     leaves: AtomicBool,
@@ -61,6 +65,7 @@ impl Polls {
         Self {
             last: AtomicU64::new(0),
             first: AtomicU64::new(0),
+            thread: AtomicUsize::new(0),
             leaves: AtomicBool::new(false),
         }
     }
@@ -87,8 +92,14 @@ impl Polls {
         let close = now.since(before) < time;
         if !close {
             self.first.store(now.0, Ordering::Relaxed);
+            self.thread.store(this_thread(), Ordering::Relaxed);
         }
         close
+    }
+
+    /// Whether the polls are the calling thread's: it has begun them.
+    pub(crate) fn are_own(&self) -> bool {
+        self.thread.load(Ordering::Relaxed) == this_thread()
     }
 
     /// The polls end: a program is about to sleep.

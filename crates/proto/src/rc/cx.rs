@@ -22,10 +22,10 @@ pub trait Sink {
         let _ = (rendezvous, to);
         false
     }
-    /// Work is about to be flushed: its program may use the memory of what was offered for
-    /// something else then. Nobody begins to fetch it any more when this returns, and a peer that
-    /// is fetching finds out.
-    fn end_rendezvous(&mut self) {}
+    /// The queue pair has failed and its work is about to be flushed: its program may use the
+    /// memory of that work for something else then. When this returns no peer of this host begins
+    /// to use what was granted or offered any more, and a peer that is fetching finds out.
+    fn end_grant(&mut self) {}
     /// A peer's SEND has taken this key of a window back, which only that peer used.
     fn invalidated(&mut self, key: Key) {
         let _ = key;

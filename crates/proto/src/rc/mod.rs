@@ -391,7 +391,7 @@ impl RcQp {
     pub fn owe_parting_ack(&mut self) {
         let receives = !matches!(self.state(), QpState::Reset | QpState::Init | QpState::Err);
         if receives && !self.shared.link.lossless {
-            self.responder.owe_parting_ack();
+            self.responder.owe_parting_ack(&self.shared);
         }
     }
 
@@ -479,6 +479,9 @@ impl RcQp {
     fn flush(&mut self, cx: &mut Cx<'_>, send: Option<Fault>, recv: Option<Fault>) {
         let first_time = self.state() != QpState::Err;
         self.shared.attr.qp_state = QpState::Err;
+        if first_time {
+            cx.sink.end_grant();
+        }
         self.requester.flush(&self.shared, cx, send);
         self.responder.flush(&self.shared, cx, recv);
         if self.shared.config.takes_shared() && first_time {

@@ -10,7 +10,7 @@
 //! and acknowledged as any SEND. Its bytes stay where they are until it is acknowledged, as those
 //! of any SEND do. Three things end a requester's right to have them fetched: the region is
 //! deregistered, the queue pair leaves its states, or its owner is told that work is about to be
-//! flushed ([`Sink::end_rendezvous`](super::Sink::end_rendezvous)): the *token* that is in each
+//! flushed ([`Sink::end_grant`](super::Sink::end_grant)): the *token* that is in each
 //! offer is valid no longer then, and a responder that fetches looks at it after the copy once
 //! more.
 //!

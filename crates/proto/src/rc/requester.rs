@@ -296,9 +296,7 @@ impl Requester {
     /// Completes everything in error: the oldest work request with `first` if that is given, the
     /// others as flushed.
     pub(super) fn flush(&mut self, shared: &QpShared, cx: &mut Cx<'_>, first: Option<Fault>) {
-        if self.rendezvous.token.take().is_some() {
-            cx.sink.end_rendezvous();
-        }
+        self.rendezvous.token = None;
         let all = core::iter::from_fn(|| self.queue.pop().map(|wqe| wqe.wr));
         flush_sends(all, shared, cx, first);
         self.flight.abandon();

@@ -141,8 +141,9 @@ impl Responder {
     }
 
     /// See [`RcQp::owe_parting_ack`](super::RcQp::owe_parting_ack).
-    pub(super) fn owe_parting_ack(&mut self) {
-        if self.msn != Msn::default() {
+    pub(super) fn owe_parting_ack(&mut self, shared: &QpShared) {
+        // Behind a receiver-not-ready NAK it would say that a receive has come.
+        if self.expected != shared.attr.rq_psn && !self.not_ready_sent {
             self.replies.owe_ack();
         }
     }

@@ -50,7 +50,7 @@ pub struct Results {
     /// Offers that are fetched from now on, without their bytes; the others are refused.
     pub fetches: usize,
     /// How many send completions there were when offers ended.
-    pub rendezvous_ended: Option<usize>,
+    pub grant_ended: Option<usize>,
     /// How often each of [`Noted::ALL`] was noted.
     pub noted: [u32; Noted::ALL.len()],
 }
@@ -110,8 +110,8 @@ impl Sink for Results {
         self.fetches = self.fetches.saturating_sub(1);
         fetched
     }
-    fn end_rendezvous(&mut self) {
-        self.rendezvous_ended = Some(self.send.len());
+    fn end_grant(&mut self) {
+        self.grant_ended = Some(self.send.len());
     }
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         self.shared_recv.pop_front()

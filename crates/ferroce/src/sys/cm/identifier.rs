@@ -228,6 +228,13 @@ impl Identifier {
 
     /// `rdma_migrate_id`. Waits until events that other threads have just fetched were copied.
     pub(crate) fn migrate(self: &Arc<Self>, to: &Arc<Channel>) -> Result<()> {
+        if !self.owned {
+            // The caller's identifier would be left on a channel that goes with this crate's
+            // objects.
+            return Err(Error::Misuse(
+                "a borrowed identifier stays on its event channel",
+            ));
+        }
         if !ptr::eq(self.verbs, to.verbs) {
             return Err(Error::Misuse(
                 "the identifier and the event channel are of different providers",

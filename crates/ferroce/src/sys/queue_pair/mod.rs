@@ -189,7 +189,9 @@ impl QueuePairHandle {
 
     /// [`reset`](Self::reset), with these attributes.
     fn take_back(&self, attr: &mut ibv_qp_attr, mask: u32) -> Result<()> {
-        self.end_shared_receives();
+        if self.takes_shared_receives() {
+            self.end_shared_receives();
+        }
         let mut settled = Settled::default();
         {
             // What is noted now is what the device has, and the reset takes it away. What other
@@ -217,17 +219,19 @@ impl QueuePairHandle {
 
     /// Receives that it took from a shared queue complete now, such as that of a message of which
     /// not all has come. They are noted with that queue, so once this queue pair is gone, or was
-    /// reset, nobody would tell of them. Those that an XRC target took complete where its shared
-    /// receive queues do, which have no completions of it taken away.
+    /// reset, nobody would tell of them. An XRC target's complete where its shared receive queues
+    /// do.
     fn end_shared_receives(&self) {
-        if self.shared.is_none() && self.kind != IBV_QPT_XRC_RECV {
-            return;
-        }
         // In RESET it is refused: then there are none.
         let _ = self.flush();
         if let Some(receive) = &self.receive {
             let _ = receive.deliver();
         }
+    }
+
+    /// Whether its receives are those of shared receive queues.
+    fn takes_shared_receives(&self) -> bool {
+        self.shared.is_some() || self.kind == IBV_QPT_XRC_RECV
     }
 
     /// Where its work completes.
@@ -279,7 +283,10 @@ impl Drop for QueuePairHandle {
         if !self.owned {
             return self.leave();
         }
-        self.end_shared_receives();
+        // A target may have other handles (`ibv_open_qp`), and goes on for them.
+        if self.takes_shared_receives() && self.kind != IBV_QPT_XRC_RECV {
+            self.end_shared_receives();
+        }
         if let Some(identifier) = &self.identifier {
             identifier.give_up_queue_pair();
         }
@@ -296,6 +303,7 @@ impl Drop for QueuePairHandle {
 impl QueuePairHandle {
     /// It stays the caller's, and the device may still work on what was posted here.
     fn leave(&self) {
+        failures::forget(&self.device, self.number);
         if self
             .queues()
             .any(|queue| queue.ledger().has_posted(self.owner))

@@ -66,16 +66,17 @@ of_raw! {
     #[must_use] ,
     Context(provider: &Provider, raw: ibv_context) -> Self,
     owned => Self(OpenDevice::adopt(provider.verbs(), raw, owned)),
-    "It was opened by the provider's `ibv_open_device`.";
+    "A live context, opened by the provider's `ibv_open_device`.";
 
     /// A protection domain that C has made.
     #[must_use] ,
     ProtectionDomain(context: &Context, raw: ibv_pd) -> Self,
     owned => Self(Domain::adopt(&context.0, raw, owned)),
-    "It is of the context.";
+    "A live domain of the context.";
 
     /// A completion queue that C has made, with its completion channel, which goes the same way.
-    /// One of `ibv_create_cq_ex` is polled by `ibv_poll_cq`, which tells no timestamps.
+    /// One of `ibv_create_cq_ex` is polled by `ibv_poll_cq`, which tells no timestamps. `O_NONBLOCK`
+    /// of the channel's descriptor is this crate's from now on.
     ,
     /// # Errors
     /// [`Error::Misuse`](crate::Error::Misuse) for a queue without a channel, or of another
@@ -84,9 +85,9 @@ of_raw! {
     CompletionQueue(context: &Context, raw: ibv_cq) -> Result<Self>,
     // SAFETY: the caller's promise.
     owned => unsafe { Queue::adopt(&context.0, raw, owned) }.map(Self),
-    "A live queue, alone on its channel, in which nothing was posted that has not been polled. From \
-     now on this crate alone polls it, arms it and reads its events, and what completes there was \
-     posted by this crate.";
+    "A live queue, alone on its channel, of which no event is unacknowledged, and in which nothing \
+     was posted that has not been polled. From now on this crate alone polls it, arms it and reads \
+     its events, and what completes there was posted by this crate.";
 
     /// A shared receive queue that C has made. Receives that were not taken when a borrowed one
     /// goes stay allocated for ever.
@@ -98,27 +99,29 @@ of_raw! {
     SharedReceiveQueue(domain: &ProtectionDomain, raw: ibv_srq) -> Result<Self>,
     // SAFETY: the caller's promise.
     owned => unsafe { SharedQueue::adopt(&domain.0, raw, owned) }.map(Self),
-    "A live queue, not of XRC, to which nothing was posted. From now on this crate alone posts to \
+    "A live queue, not of XRC, to which nothing was posted, and of which no event is \
+     unacknowledged. From now on this crate alone posts to \
      it, and alone polls what its receives complete in.";
 
     /// An XRC domain that C has opened.
     #[must_use] ,
     XrcDomain(context: &Context, raw: ibv_xrcd) -> Self,
     owned => Self(XrcDomainObject::adopt(&context.0, raw, owned)),
-    "It is of the context.";
+    "A live XRC domain of the context.";
 
-    /// A memory window that C has made.
+    /// A memory window that C has made. A borrowed one that is bound when it goes stays bound, and
+    /// keeps its region registered.
     #[must_use] ,
     MemoryWindow(domain: &ProtectionDomain, raw: ibv_mw) -> Self,
     // SAFETY: the caller's promise.
     owned => Self(unsafe { Window::adopt(&domain.0, raw, owned) }),
-    "It is of the domain, bound to nothing, and from now on bound by this crate alone.";
+    "A live window of the domain, bound to nothing, and from now on bound by this crate alone.";
 
     /// An address handle that C has made.
     #[must_use] ,
     AddressHandle(domain: &ProtectionDomain, raw: ibv_ah) -> Self,
     owned => Self(AddressObject::adopt(&domain.0, raw, owned)),
-    "It is of the domain.";
+    "A live address handle of the domain.";
 
     /// An event channel that C has made. Its descriptor is non-blocking from now on.
     ,
@@ -129,7 +132,7 @@ of_raw! {
     // SAFETY: the caller's promise.
     owned => unsafe { Channel::adopt(provider.verbs(), raw, owned) }.map(Self),
     "A live channel of the provider, of which no event is unacknowledged. From now on this crate \
-     alone reads its events.";
+     alone reads its events. Identifiers of C on it are destroyed before it.";
 
     /// An identifier that C has made. Its queue pair, if it has one, is used by
     /// [`QueuePair::from_raw_id`].
@@ -141,7 +144,7 @@ of_raw! {
     Id(channel: &EventChannel, raw: rdma_cm_id) -> Result<Self>,
     // SAFETY: the caller's promise.
     owned => unsafe { Identifier::of_raw(&channel.0, raw, owned) }.map(Self),
-    "A live identifier, which nobody uses meanwhile, on a channel that it was made with \
+    "A live identifier, of which no event is unacknowledged and which nobody uses meanwhile, on a channel that it was made with \
      (not by `rdma_create_ep`). From now on this crate alone uses it.";
 }
 
@@ -157,8 +160,8 @@ impl<T: Sends> QueuePair<T> {
     /// stays the caller's then.
     ///
     /// # Safety
-    /// A live queue pair, to which nothing was posted, with FLUSH if `parts` has it; not of an
-    /// identifier. From now on this crate alone posts to it, and nothing else destroys it.
+    /// A live queue pair, to which nothing was posted and of which no event is unacknowledged, with
+    /// FLUSH if `parts` has it; not of an identifier. From now on this crate alone posts to it, and nothing else destroys it.
     pub unsafe fn from_raw(parts: &QueuePairBuilder<T>, raw: NonNull<ibv_qp>) -> Result<Self> {
         // SAFETY: the caller's promise.
         unsafe { QueuePairHandle::of_raw(&parts.plan(), raw, true) }.map(Self::adopt)
@@ -172,7 +175,8 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Safety
     /// As [`from_raw`](Self::from_raw), but that it may be of an identifier, and that it is there
-    /// until this is gone. The caller destroys it before what it was made from.
+    /// until this is gone. The caller destroys it before what it was made from, and keeps the parts
+    /// until then.
     pub unsafe fn borrow_raw(parts: &QueuePairBuilder<T>, raw: NonNull<ibv_qp>) -> Result<Self> {
         // SAFETY: the caller's promise.
         unsafe { QueuePairHandle::of_raw(&parts.plan(), raw, false) }.map(Self::adopt)

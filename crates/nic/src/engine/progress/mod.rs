@@ -276,8 +276,8 @@ impl RoundState {
     /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record
     /// already.
     pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {
-        // Rings that were left to a program's rest sleep already, and what that program has not
-        // acknowledged is nobody else's to say.
+        // A ring that a program put to sleep may still hold an acknowledgement, which no other
+        // thread is left to send.
         self.sleep(nic, true, true) && !self.short_rings.owe_acks()
     }
 

@@ -78,6 +78,11 @@ impl StreamFault {
         Some(())
     }
 
+    /// Whether it does anything.
+    pub(super) fn does_something(&self) -> bool {
+        Self { seed: 0, ..*self } != Self::default()
+    }
+
     /// Whether it changes bytes.
     pub(crate) fn damages(&self) -> bool {
         self.corrupt != Chance::default()

@@ -21,8 +21,6 @@ pub(crate) struct BadNetwork {
     fault: StreamFault,
     /// Connections so far.
     connections: AtomicU64,
-    /// The user was told that nobody finds what is damaged.
-    warning: Once,
 }
 
 impl BadNetwork {
@@ -30,33 +28,30 @@ impl BadNetwork {
         Self {
             fault,
             connections: AtomicU64::new(0),
-            warning: Once::new(),
         }
     }
 
     /// The way out of one more connection.
     pub(crate) fn way_out(&self, has_crc: bool) -> BadWayOut {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
-        if self.fault.damages() && !has_crc {
-            self.warning.call_once(|| {
-                eprintln!(
-                    "ferroce: FERROCE_FAULT damages bytes, and a connection over iWARP has no CRCs (FERROCE_IWARP_CRC): what is damaged \
-                     of its payload comes to the program"
-                );
-            });
-        }
         BadWayOut {
             fault: self.fault,
+            is_unnoticed: self.fault.damages() && !has_crc,
             course: Course::new(self.fault, number),
             gate: Gate::Shut,
         }
     }
 }
 
-/// Where a connection's bytes come to harm, before TCP gets them.
+/// The user was told that nobody finds what is damaged.
+static WARNING: Once = Once::new();
+
+/// The way out of a connection, which applies the faults before TCP gets the bytes.
 #[derive(Debug)]
 pub(crate) struct BadWayOut {
     fault: StreamFault,
+    /// Bytes are damaged, and no CRC tells the peer.
+    is_unnoticed: bool,
     course: Course,
     gate: Gate,
 }
@@ -71,6 +66,9 @@ impl BadWayOut {
     ) -> Result<usize, Obstacle> {
         if self.gate.holds(&self.fault, clock::monotonic()) {
             return Ok(0);
+        }
+        if self.is_unnoticed {
+            WARNING.call_once(warn_of_damage);
         }
         let most = self.course.allows(WRITE_BYTES);
         if most == 0 {
@@ -102,4 +100,11 @@ impl BadWayOut {
             Gate::Shut | Gate::Open => None,
         }
     }
+}
+
+fn warn_of_damage() {
+    eprintln!(
+        "ferroce: FERROCE_FAULT damages bytes, and a connection over iWARP has no CRCs (FERROCE_IWARP_CRC): what is damaged \
+         of its payload comes to the program"
+    );
 }

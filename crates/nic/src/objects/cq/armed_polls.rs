@@ -1,8 +1,8 @@
 //! Whether a program that polls an armed completion queue is about to sleep on it.
 //!
 //! Most programs arm a queue, poll it once more, and sleep: then the device's work is prepared for
-//! the sleep. Others keep a queue armed while they poll it, and others, all the time: UCX has a
-//! thread that takes the events of its UD queues. What is made ready for a sleep that does not come
+//! the sleep. Others keep a queue armed and poll it all the same, as often as they poll others: UCX
+//! has a thread that takes the events of its UD queues. What is made ready for a sleep that does not come
 //! costs them wake-ups.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,7 +26,7 @@ impl ArmedPolls {
         self.0.store(polls.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// Whether the program will sleep. One that has polled more often does not.
+    /// Whether the program is likely to sleep next. One that has polled more often is not.
     pub(super) fn sleep_follows(&self) -> bool {
         self.0.load(Ordering::Relaxed) <= LAST_POLLS
     }

@@ -123,11 +123,11 @@ impl CompChannel {
     pub fn forget(&self, cookie: usize) {
         self.events.forget(cookie);
     }
-    /// Whether a program that does the device's work when it waits has taken an event, and may
-    /// still answer what came.
+    /// A queue is polled, and empty. Returns whether a program that does the device's work when it
+    /// waits has taken an event, and may still answer what came.
     #[inline]
     pub(super) fn awaits_answer(&self) -> bool {
-        self.door.awaits_answer() && (self.is_open() || self.is_led())
+        (self.is_open() || self.is_led()) && self.door.awaits_answer()
     }
     /// Counts a completion queue in.
     pub(super) fn attach(&self) {

@@ -85,7 +85,7 @@ impl Qp {
             bytes += sent_bytes;
         }
         if moved > 0 && locked.stream.is_some() {
-            // What is behind the last of it may be a local operation.
+            // The next work request may be a bind or a local invalidate, or the stream has ended.
             self.drive_stream(locked, now);
         }
     }
@@ -186,9 +186,8 @@ impl Qp {
         }
     }
 
-    /// Repeats the acknowledgement of the last request where a packet may be lost: nobody answers
-    /// a peer that asks for it after this queue pair has gone. An adapter does not do that, and
-    /// rxe, whose retry count of 7 is for ever, would then wait for ever.
+    /// As [`RcQp::owe_parting_ack`](ferroce_proto::rc::RcQp::owe_parting_ack). Adapters send no
+    /// such acknowledgement.
     pub(crate) fn send_parting_ack(&self, now: Time) {
         let mut locked = self.lock();
         if !locked.retired {

@@ -79,8 +79,8 @@ impl Sink for Results<'_, '_> {
     fn fetch(&mut self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
         self.qp.fetch(rendezvous, to)
     }
-    fn end_rendezvous(&mut self) {
-        self.qp.services().boards.end_rendezvous(self.qp.qpn);
+    fn end_grant(&mut self) {
+        self.qp.services().boards.withdraw_grant(self.qp.qpn);
     }
     fn invalidated(&mut self, key: Key) {
         // A peer that still uses this key was never granted it. The entry is freed when the peer's

@@ -224,6 +224,9 @@ impl Qp {
                 boards.open_window(&window);
             }
             drop(rights);
+            if locked.transport.state() != before {
+                self.publish_grant(locked);
+            }
             self.say_error(locked, before);
         }
     }

@@ -27,6 +27,8 @@ use crate::link::stream::{Came, Connection, Obstacle, Stream, Way};
 const READS: usize = 8;
 /// Room for what is read before a connection that cannot be written to is given up.
 const LAST_ROOM: usize = 64 << 10;
+/// Turns of reading after that, at most.
+const LAST_TURNS: usize = 32;
 
 impl Qp {
     /// `ibv_modify_qp` on iWARP.
@@ -202,8 +204,11 @@ impl Qp {
         if locked.queued {
             return;
         }
-        let (_, obstacle) =
+        let (bytes, obstacle) =
             self.transmit_by(locked, now, |memory, pieces| writer.write(memory, pieces));
+        if bytes > 0 {
+            self.note_packets(locked, writer.carrier());
+        }
         if obstacle.is_some() {
             self.with_iwarp(locked, now, IwQp::on_unmapped);
         }
@@ -252,7 +257,8 @@ impl Qp {
     /// Nothing can be written any more. What the peer said before is still to be read.
     fn give_up_stream(&self, locked: &mut Locked, now: Time) {
         let mut room = vec![0; LAST_ROOM];
-        while self.read_stream(locked, &mut room, now) {}
+        // A peer whose connection FERROCE_FAULT has cut goes on sending.
+        let _ = (0..LAST_TURNS).all(|_| self.read_stream(locked, &mut room, now));
         if locked.stream.is_some() {
             self.on_stream_closed(locked, true, now);
         }
@@ -266,7 +272,7 @@ impl Qp {
         };
         while let Some(event) = iwarp.poll_event() {
             if let iwarp::Event::Ended(ended) = event {
-                self.note_end(ended);
+                self.note_end(ended, iwarp.has_terminated());
                 if let Some(id) = id {
                     self.pd.context().engine().on_stream_ended(id);
                 }
@@ -274,18 +280,16 @@ impl Qp {
         }
     }
 
-    fn note_end(&self, ended: Ended) {
+    fn note_end(&self, ended: Ended, has_terminated: bool) {
         let counters = self.pd.context().device().counters();
+        if has_terminated {
+            counters.count_stream_end(StreamEnd::TerminateSent);
+        }
         match ended {
-            Ended::Violation(violation) => {
-                counters.count_stream_end(StreamEnd::Violation);
-                if violation == Violation::Crc {
-                    counters.count_stream_end(StreamEnd::Crc);
-                }
-            }
-            Ended::Terminated(_) => counters.count_stream_end(StreamEnd::Terminated),
+            Ended::Violation(Violation::Crc) => counters.count_stream_end(StreamEnd::Crc),
+            Ended::Terminated(_) => counters.count_stream_end(StreamEnd::TerminateReceived),
             Ended::PeerReset => counters.count_stream_end(StreamEnd::Reset),
-            Ended::Disconnected | Ended::Aborted | Ended::PeerClosed | Ended::LocalFault => {}
+            _ => {}
         }
         let qpn = self.qpn.get();
         match ended {

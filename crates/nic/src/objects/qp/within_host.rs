@@ -30,6 +30,7 @@ use super::input::fail_soon;
 use super::locked::Locked;
 use super::stream::iwarp_of;
 use crate::base::addressing::Addressing;
+use crate::base::carrier::Carrier;
 use crate::base::counters::DropReason;
 use crate::base::numbers::slot_of;
 use crate::link::path::{Egress, Origin, Path, Reach};
@@ -251,7 +252,6 @@ impl Qp {
 
     /// After writing: waits for what the link needs.
     pub(super) fn settle_writer(&self, locked: &mut Locked, writer: &ChunkWriter<'_>, now: Time) {
-        self.note_packets(locked, writer.egress.carrier());
         match writer.met {
             Met::Full => locked.queued = true,
             Met::Gone => fail_soon(locked, now),
@@ -288,6 +288,11 @@ pub(super) struct ChunkWriter<'a> {
 }
 
 impl ChunkWriter<'_> {
+    /// What carries the pieces.
+    pub(super) fn carrier(&self) -> Carrier {
+        self.egress.carrier()
+    }
+
     /// Returns how many bytes it has taken.
     pub(super) fn write(
         &mut self,

@@ -184,7 +184,8 @@ impl Board {
         self.set(layout::queue_pair(qpn), word);
     }
 
-    /// A queue pair grants nothing from here on.
+    /// A queue pair grants and offers nothing from here on. A peer that is fetching finds out when
+    /// it looks once more.
     pub(super) fn end_grant(&self, qpn: Qpn) {
         let withdraw = || {
             self.set(layout::queue_pair(qpn), 0);
@@ -197,13 +198,6 @@ impl Board {
     pub(super) fn rendezvous(&self, qpn: Qpn, pd: u32, token: u64) {
         self.set(layout::queue_pair(qpn) + 1, u64::from(pd));
         self.set(layout::rendezvous(qpn), token);
-    }
-
-    /// What a queue pair has offered may be fetched no longer. A peer that is fetching finds out
-    /// when it looks once more.
-    pub(super) fn end_rendezvous(&self, qpn: Qpn) {
-        let withdraw = || self.set(layout::rendezvous(qpn), 0);
-        hazard::withdraw(withdraw, || fence(Ordering::SeqCst));
     }
 
     /// Announces that `named` is about to be used, and looks at it. While the [`Use`] lives, its

@@ -219,13 +219,6 @@ impl Boards {
         Some(token)
     }
 
-    /// Nobody begins to fetch what a queue pair has offered, and a peer that is fetching finds out.
-    pub(crate) fn end_rendezvous(&self, qpn: Qpn) {
-        if let Some(own) = self.own() {
-            own.end_rendezvous(qpn);
-        }
-    }
-
     fn peer(&self, slot: u16) -> Option<Arc<Peer>> {
         let peers = read(&self.peers);
         Some(Arc::clone(&peers.by_slot.get(&slot)?.peer))

@@ -60,6 +60,13 @@ impl Boards {
         }
     }
 
+    /// A queue pair grants nothing any more. What peers are in the middle of is not waited for.
+    pub(crate) fn withdraw_grant(&self, qpn: Qpn) {
+        if let Some(own) = self.own() {
+            own.end_grant(qpn);
+        }
+    }
+
     /// A queue pair grants nothing any more; waits until nobody uses what it did.
     pub(crate) fn end_grant(&self, qpn: Qpn) {
         if let Some(own) = self.own() {

@@ -205,6 +205,7 @@ impl IwQp {
             (_, Some(terminate)) => self.pack_terminate(&terminate),
             (_, None) => Teardown::Close,
         };
+        cx.sink.end_grant();
         self.sends.flush(&self.shared, cx, faults.send);
         self.receives.flush(&self.shared, cx, faults.recv);
         self.serves.clear();
@@ -253,6 +254,7 @@ impl IwQp {
         let Ok(()) = stream
             .outgoing
             .push(&mut stream.framing, &header, fill, None);
+        self.has_terminated = true;
         Teardown::Drain
     }
 }

@@ -155,6 +155,8 @@ pub struct IwQp {
     /// The program has disconnected: what is packed goes out, nothing else.
     is_closing: bool,
     ended: Option<Ended>,
+    /// A TERMINATE is packed.
+    has_terminated: bool,
     teardown: Teardown,
     /// Events that were not polled yet.
     news: (bool, bool),
@@ -175,6 +177,7 @@ impl IwQp {
             serves: Serves::default(),
             is_closing: false,
             ended: None,
+            has_terminated: false,
             teardown: Teardown::Keep,
             news: (false, false),
         }
@@ -341,6 +344,12 @@ impl IwQp {
             self.receives.flush(&self.shared, cx, None);
         }
         Ok(())
+    }
+
+    /// Whether this end tells the peer of its end by a TERMINATE.
+    #[must_use]
+    pub const fn has_terminated(&self) -> bool {
+        self.has_terminated
     }
 
     /// Whether local operations (bind, local invalidate) are due: [`run_local`](Self::run_local)

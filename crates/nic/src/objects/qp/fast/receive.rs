@@ -111,6 +111,8 @@ impl Receiving {
 
 impl Drop for Receiving {
     fn drop(&mut self) {
+        // Nobody is left to acknowledge anything.
+        self.eye.hold(false);
         self.eye.close();
     }
 }
