@@ -1,6 +1,6 @@
 //! Work that the program posts.
 
-use ferroce_proto::verbs::{PlainSend, PostError, RecvWr, SendOp, SendWr, Sge, Sges};
+use ferroce_proto::verbs::{PlainSend, PostError, RecvWr, SendWr, Sge, Sges};
 
 use super::Qp;
 use super::guard::Fast;
@@ -28,7 +28,7 @@ impl Qp {
             fast.commit(wr, completes_early);
             return Ok(());
         }
-        if matches!(wr.op, SendOp::WriteImm(..)) && fast.put_write_imm(&wr) {
+        if fast.put_write_imm(&wr) {
             fast.commit(wr, false);
             return Ok(());
         }
