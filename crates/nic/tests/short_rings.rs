@@ -40,49 +40,6 @@ fn a_conversation_goes_by_short_rings() {
     run_without_thread("alone_a_conversation");
 }
 
-/// A WRITE with immediate of so many bytes there and one back, behind as many others as there are.
-fn exchange_writes(both: &mut Both, length: usize) {
-    for (from, to) in [(0, 1), (1, 0)] {
-        both.receive(to);
-        let remote = both.sides[to].buffer.remote(LEN / 4);
-        both.send(from, length, SendOp::WriteImm(remote, [1, 2, 3, 4]));
-        let received = both.sides[to].received + 1;
-        both.settle(to, received);
-        let received = both.sides[from].received;
-        both.settle(from, received);
-    }
-}
-
-#[test]
-#[ignore = "run by the test below"]
-fn alone_a_conversation_of_writes() {
-    let mut both = Both::new();
-    let bytes = |both: &Both, at: usize| both.sides[1].buffer.snapshot()[at..][..84].to_vec();
-    for _ in 0..200 {
-        exchange_writes(&mut both, 84);
-    }
-    let carriers = [0, 1].map(|side| both.carrier(side));
-    assert_eq!(carriers, [Some(Carrier::ShortRing); 2], "WRITEs alone");
-    assert_eq!(
-        bytes(&both, LEN / 4),
-        pattern(LEN, 5)[..84],
-        "where they go"
-    );
-    let before = both.sides[0].end.context.device().counters().tx_packets();
-    for length in 0..=84 {
-        exchange_writes(&mut both, length);
-    }
-    let after = both.sides[0].end.context.device().counters().tx_packets();
-    assert_eq!(after - before, 2 * 85, "no acknowledgement");
-    exchange_writes(&mut both, 85);
-    assert_eq!(both.carrier(0), Some(Carrier::Ring), "too long for a slot");
-}
-
-#[test]
-fn writes_with_immediate_find_a_short_ring_by_themselves() {
-    run_without_thread("alone_a_conversation_of_writes");
-}
-
 #[test]
 #[ignore = "run by the test below"]
 fn alone_without_short_rings() {
@@ -136,13 +93,12 @@ fn anything(both: &mut Both, seeded: &mut Seeded, side: usize) -> Option<(usize,
         2 => (8, SendOp::Read(remote)),
         3 => (small, SendOp::SendImm([1, 2, 3, 4])),
         4 => (8, SendOp::FetchAdd { remote, add: 1 }),
-        12..20 => (small, SendOp::WriteImm(remote, [1, 2, 3, 4])),
         _ => (small, SendOp::Send),
     };
     both.send(side, length, op);
     match op {
         SendOp::Send => Some((length, false)),
-        SendOp::SendImm(_) | SendOp::WriteImm(..) => Some((length, true)),
+        SendOp::SendImm(_) => Some((length, true)),
         _ => None,
     }
 }

@@ -19,8 +19,8 @@ use ferroce_nic::{CompChannel, Qp};
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
-    AttrMask, Mtu, Payload, QpAttr, QpState, RecvWr, RemoteAddr, SendFlags, SendOp, SendTo, SendWr,
-    Wc, WcStatus,
+    AttrMask, Mtu, Payload, QpAttr, QpState, RecvWr, SendFlags, SendOp, SendTo, SendWr, Wc,
+    WcStatus,
 };
 
 /// Bytes of a message, and of a receive.
@@ -305,36 +305,6 @@ fn without_a_receive_for_it() {
 #[test]
 fn what_has_no_receive_does_not_complete_early() {
     run_without_thread("without_a_receive_for_it");
-}
-
-/// What is promised is about the receive, and not about the memory that a WRITE names.
-#[test]
-#[ignore = "run by the test below"]
-fn with_a_write_in_its_place() {
-    let mut talk = Talk::new(16);
-    talk.until_completed_early();
-    talk.answer();
-    let remote = talk.memory[1].remote(HALF);
-    let unknown = RemoteAddr {
-        rkey: Key(!remote.rkey.0),
-        ..remote
-    };
-    for to in [remote, unknown] {
-        talk.arm_first();
-        let sge = talk.memory[0].sge(0, LEN);
-        talk.a.send(0, SendOp::WriteImm(to, [1; 4]), vec![sge]);
-        assert!(talk.channel.pop().is_none(), "nobody has looked");
-        if to == remote {
-            talk.answer();
-        }
-    }
-    let wc = next_completion(&talk.a.cq);
-    assert_eq!(wc.status, WcStatus::RemAccessErr, "{wc:?}");
-}
-
-#[test]
-fn a_write_does_not_complete_early() {
-    run_without_thread("with_a_write_in_its_place");
 }
 
 /// Sends behind a message that is done go by another queue pair, over the ring.

@@ -13,7 +13,7 @@ use std::time::Instant;
 use common::short_rings::{Both, Seeded};
 use common::{ALL, Bytes, DEADLINE, End, rounds, run_alone, wait_for};
 use ferroce_nic::{Carrier, Mr, Pd};
-use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, RemoteAddr, SendOp, Sge, Wc, WcStatus};
+use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, SendOp, Sge, Wc, WcStatus};
 
 /// What is in the memory once it is taken back.
 const CANARY: u8 = 0xc5;
@@ -42,27 +42,6 @@ enum Way {
 enum Whose {
     Senders,
     Receivers,
-}
-
-/// Messages of a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Messages {
-    Sends,
-    /// WRITEs with immediate, to where SENDs would go.
-    Writes,
-}
-
-impl Messages {
-    fn op(self, to: &Sge) -> SendOp {
-        let remote = RemoteAddr {
-            addr: to.addr,
-            rkey: to.lkey,
-        };
-        match self {
-            Self::Sends => SendOp::Send,
-            Self::Writes => SendOp::WriteImm(remote, [1, 2, 3, 4]),
-        }
-    }
 }
 
 /// The memory of a round, and its region until it is taken back.
@@ -137,15 +116,13 @@ impl Drop for Left {
     }
 }
 
-/// Sends from the first slots to the others until that fails. Returns the status of the first
-/// message that did.
-fn send(end: &End, messages: Messages, [from, to]: &[[Sge; SLOTS]; 2]) -> WcStatus {
+/// Sends from these slots until that fails. Returns the status of the first message that did.
+fn send(end: &End, slots: &[Sge; SLOTS]) -> WcStatus {
     let (start, mut under_way, mut failed) = (Instant::now(), 0, None);
-    let mut slot = from.iter().zip(to).cycle();
+    let mut slot = slots.iter().cycle();
     while failed.is_none() || under_way > 0 {
         if failed.is_none() && under_way < WINDOW {
-            let (from, to) = slot.next().unwrap();
-            end.send(0, messages.op(to), vec![*from]);
+            end.send(0, SendOp::Send, vec![*slot.next().unwrap()]);
             under_way += 1;
         }
         let each = &mut |_, wc: &Wc| {
@@ -196,12 +173,7 @@ impl Round {
 
 /// Messages go from one end to the other by other threads; at some moment the memory at one end is
 /// taken back. Returns what came of it, and whether they went by a short ring until then.
-fn race(
-    both: &Both,
-    messages: Messages,
-    (whose, way): (Whose, Way),
-    seeded: &mut Seeded,
-) -> (String, bool) {
+fn race(both: &Both, (whose, way): (Whose, Way), seeded: &mut Seeded) -> (String, bool) {
     let [a, b] = &both.sides;
     let usual = [a, b].map(|side| Lent::new(&side.end));
     let lent = Lent::new(match whose {
@@ -222,7 +194,7 @@ fn race(
     };
     let (round, begin) = (Round::default(), seeded.below(60));
     let (memory, left, result) = std::thread::scope(|scope| {
-        let sender = scope.spawn(|| send(&a.end, messages, &slots));
+        let sender = scope.spawn(|| send(&a.end, &slots[0]));
         let receiver = scope.spawn(|| round.receive(&b.end, &slots[1], check));
         wait_for("messages", || {
             round.received.load(Ordering::Acquire) >= begin
@@ -266,16 +238,6 @@ fn connect(both: &Both) {
 #[test]
 #[ignore = "run by the tests below"]
 fn alone_race() {
-    race_of(Messages::Sends);
-}
-
-#[test]
-#[ignore = "run by the tests below"]
-fn alone_race_of_writes() {
-    race_of(Messages::Writes);
-}
-
-fn race_of(messages: Messages) {
     let (mut both, mut seeded) = (Both::new(), Seeded(7));
     let has_short_rings = std::env::var_os("FERROCE_SHORT_RINGS").is_none();
     let (mut outcomes, mut by_short_ring, all) = (BTreeSet::new(), 0, rounds(1000));
@@ -286,7 +248,7 @@ fn race_of(messages: Messages) {
         }
         let whose = [Whose::Senders, Whose::Receivers][round % 2];
         let way = ways[round / 2 % ways.len()];
-        let (outcome, short_ring) = race(&both, messages, (whose, way), &mut seeded);
+        let (outcome, short_ring) = race(&both, (whose, way), &mut seeded);
         outcomes.insert(outcome);
         by_short_ring += usize::from(short_ring);
         connect(&both);
@@ -302,10 +264,10 @@ fn race_of(messages: Messages) {
     println!();
 }
 
-/// What a run of one of the tests above has seen.
-fn seen(test: &str, more: &[(&str, &str)]) -> Vec<String> {
+/// What a run of the test above has seen.
+fn seen(more: &[(&str, &str)]) -> Vec<String> {
     let environment = [&[("FERROCE_THREAD", "off")], more].concat();
-    let text = run_alone(test, &environment);
+    let text = run_alone("alone_race", &environment);
     assert!(text.contains("1 passed"), "{text}");
     println!("{text}");
     let (_, seen) = text.split_once("seen\n").unwrap();
@@ -315,18 +277,8 @@ fn seen(test: &str, more: &[(&str, &str)]) -> Vec<String> {
 
 #[test]
 fn memory_that_was_taken_back_is_not_touched_by_messages_of_a_short_ring() {
-    compare("alone_race");
-}
-
-#[test]
-fn memory_that_was_taken_back_is_not_touched_by_writes_of_a_short_ring() {
-    compare("alone_race_of_writes");
-}
-
-#[track_caller]
-fn compare(test: &str) {
-    let off = [("FERROCE_SHORT_RINGS", "off"), ("FERROCE_ROUNDS", "64")];
-    let (by_short_rings, by_the_ring) = (seen(test, &[]), seen(test, &off));
+    let by_short_rings = seen(&[]);
+    let by_the_ring = seen(&[("FERROCE_SHORT_RINGS", "off"), ("FERROCE_ROUNDS", "64")]);
     assert_eq!(by_short_rings, by_the_ring, "with short rings, and without");
     assert_eq!(by_short_rings.len(), 8, "each ends in one way");
 }

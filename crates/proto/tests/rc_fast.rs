@@ -16,8 +16,7 @@ use ferroce_proto::verbs::{
     SendTo, SendWr,
 };
 use ferroce_proto::wire::{
-    Brief, BriefKind, BriefSend, BriefWriteImm, Bth, ExtHeaders, Opcode, Operation, Packet,
-    Position,
+    Brief, BriefKind, BriefSend, Bth, ExtHeaders, Opcode, Operation, Packet, Position,
 };
 
 const LOSSLESS: LinkTraits = LinkTraits {
@@ -34,9 +33,6 @@ const RECEIVED: u64 = 10_000;
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     sent: usize,
-    /// WRITEs with immediate.
-    sent_imm: usize,
-    taken_imm: usize,
     /// Messages of several packets that were sent at once, and taken at once.
     sent_long: usize,
     taken_long: usize,
@@ -50,8 +46,6 @@ struct Counts {
 impl Counts {
     fn add(&mut self, other: Self) {
         self.sent += other.sent;
-        self.sent_imm += other.sent_imm;
-        self.taken_imm += other.taken_imm;
         self.sent_long += other.sent_long;
         self.taken_long += other.taken_long;
         self.sent_queued += other.sent_queued;
@@ -142,7 +136,7 @@ impl Ends {
                 self.put_under_way(side, &packet);
                 return Ok(());
             }
-            if self.post_write_imm(side, request, room.len()) || self.post_long(side, request) {
+            if self.post_long(side, request) {
                 return Ok(());
             }
         }
@@ -150,28 +144,6 @@ impl Ends {
         let posted = self.pair.try_send(side, request.clone());
         self.transmit(side);
         posted
-    }
-
-    /// Posts a WRITE with immediate, and sends it at once, if that way is open.
-    fn post_write_imm(&mut self, side: Side, request: &SendWr, room: usize) -> bool {
-        let Node {
-            qp, rights, memory, ..
-        } = self.pair.node(side);
-        let Some(common) = &self.open[side as usize].sends else {
-            return false;
-        };
-        let (mut room, opens) = (vec![0xee; room], (&mut &*rights, &*memory));
-        let written = qp.prepare_write_imm(common, opens, request, &mut room);
-        let Some((head, rest)) = written else {
-            return false;
-        };
-        let packet = [head.map(u32::to_ne_bytes).as_flattened(), rest].concat();
-        qp.commit_fast(request.clone());
-        if let Some(counts) = &mut self.fast {
-            counts.sent_imm += 1;
-        }
-        self.put_under_way(side, &packet);
-        true
     }
 
     /// Posts a message of any length, and sends it at once, if that way is open.
@@ -287,10 +259,7 @@ impl Ends {
             };
             delivered += 1;
             let packet = Packet::parse(&bytes).expect("well-formed");
-            let fast = match Brief::parse(&bytes) {
-                Some(brief) => self.take_fast(into, &brief),
-                None => self.take_write_imm(into, &bytes),
-            };
+            let fast = Brief::parse(&bytes).and_then(|brief| self.take_fast(into, &brief));
             if fast.is_none() {
                 self.open[into as usize] = Open::default();
             }
@@ -350,48 +319,6 @@ impl Ends {
             }
         }
         Some(true)
-    }
-
-    /// Takes a WRITE with immediate the fast way, if it is one and that way is open; whether it was
-    /// taken.
-    fn take_write_imm(&mut self, into: Side, bytes: &[u8]) -> Option<bool> {
-        let (counts, now) = (self.fast.as_mut()?, self.pair.now);
-        let (head, rest) = bytes.split_first_chunk::<{ Bth::LEN }>()?;
-        let (words, _) = head.as_chunks();
-        let head = [words[0], words[1], words[2]].map(u32::from_ne_bytes);
-        let write = BriefWriteImm::parse(head, rest, Packet::dest_qp(bytes)?)?;
-        let open = &mut self.open[into as usize];
-        let node = self.pair.node(into);
-        if !(open.takes || node.qp.is_ready_to_take()) {
-            return None;
-        }
-        let before = format!("{:?} {:?}", node.qp, node.results);
-        let Node {
-            qp,
-            rights,
-            memory,
-            results,
-            ..
-        } = &mut *node;
-        open.takes = !write.message.ack_req;
-        open.sends = open.sends.filter(|_| !write.message.ack_req);
-        match qp.take_write_imm((&mut &*rights, &*memory), results, &write) {
-            FastOutcome::Done => {
-                counts.taken_imm += 1;
-                Some(true)
-            }
-            FastOutcome::Unusual => {
-                let after = format!("{:?} {:?}", node.qp, node.results);
-                assert_eq!(before, after, "nothing has changed");
-                None
-            }
-            FastOutcome::Overflow => {
-                *open = Open::default();
-                counts.overflows += 1;
-                node.with(now, |qp, cx| qp.on_recv_overflow(cx));
-                Some(false)
-            }
-        }
     }
 
     /// Time passes.
@@ -563,7 +490,7 @@ fn request(pair: &Pair, rng: &mut Rng, wr_id: u64, side: Side) -> SendWr {
     let op = match rng.below(40) {
         0 => SendOp::SendImm([1, 2, 3, 4]),
         1 => SendOp::Write(to),
-        2 | 5..=9 => SendOp::WriteImm(to, [5, 6, 7, 8]),
+        2 => SendOp::WriteImm(to, [5, 6, 7, 8]),
         3 => SendOp::Read(to),
         4 if length >= 8 => SendOp::FetchAdd { remote: to, add: 1 },
         _ => SendOp::Send,
@@ -770,8 +697,6 @@ fn both_ways_leave_the_same_on_a_lossless_link() {
     expect_more(counts.sent_long, 3, 40);
     expect_more(counts.taken_long, 3, 40);
     expect_more(counts.sent_queued, 1, 40);
-    expect_more(counts.sent_imm, 1, 40);
-    expect_more(counts.taken_imm, 1, 40);
 }
 
 #[test]

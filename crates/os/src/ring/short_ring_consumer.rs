@@ -132,16 +132,10 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
     /// what is behind it to `room`, which is as long. The producer learns of it by
     /// [`publish`](Self::publish) or by an answer that says so.
     pub fn take(&mut self, waiting: WaitingMessage, room: &mut [u8]) -> Head {
-        self.copy_out(waiting, room);
+        self.area.copy_out(waiting.place, &mut room[..waiting.rest]);
         let head = self.head(waiting);
         self.pass(waiting);
         head
-    }
-
-    /// Copies what is behind the head of the message that [`look`](Self::look) has found just now
-    /// to `room`, which is as long.
-    pub fn copy_out(&self, waiting: WaitingMessage, room: &mut [u8]) {
-        self.area.copy_out(waiting.place, &mut room[..waiting.rest]);
     }
 
     /// The head of the message that [`look`](Self::look) has found just now.

@@ -24,7 +24,6 @@
 //! | `direct` | WRITEs and READs that are carried out without packets |
 //! | `rendezvous` | long SENDs whose bytes the responder fetches |
 //! | `completer` | response packets to completions |
-//! | `fast::write_imm` | the same for a WRITE with immediate, and its receipt |
 //! | `fast::receive` | the short way of short messages |
 //! | `fast::receive_batch` | the short way of the middle of a long message |
 //! | `selective_repeat`, `reorder` | losses between two of our kind |

@@ -65,11 +65,7 @@ impl Wqe {
     /// Whether it is a message that an acknowledgement answers, of packets that have its bytes.
     #[inline]
     pub(super) fn is_message(&self) -> bool {
-        let has_packets = match self.wr.op {
-            SendOp::WriteImm(..) => !self.placed,
-            op => op.is_send(),
-        };
-        has_packets && self.rendezvous.is_none()
+        self.wr.op.is_send() && self.rendezvous.is_none()
     }
 
     /// XRC: the shared receive queue that every packet names.

@@ -121,19 +121,6 @@ pub enum Payload {
     Inline(InlineData),
 }
 
-impl Payload {
-    /// The same in one piece, if it is that.
-    #[must_use]
-    #[inline]
-    pub fn as_plain(&self) -> Option<PlainPayload<'_>> {
-        match self {
-            Self::Sges(sges) if sges.len() == 1 => Some(PlainPayload::Sge(sges[0])),
-            Self::Sges(_) => None,
-            Self::Inline(bytes) => Some(PlainPayload::Inline(bytes)),
-        }
-    }
-}
-
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
@@ -210,7 +197,11 @@ impl SendWr {
     #[must_use]
     #[inline]
     pub fn as_plain(&self) -> Option<PlainSend<'_>> {
-        let payload = self.payload.as_plain()?;
+        let payload = match &self.payload {
+            Payload::Sges(sges) if sges.len() == 1 => PlainPayload::Sge(sges[0]),
+            Payload::Sges(_) => return None,
+            Payload::Inline(bytes) => PlainPayload::Inline(bytes),
+        };
         let is_plain = self.op == SendOp::Send && self.to == SendTo::Peer;
         is_plain.then_some(PlainSend {
             wr_id: self.wr_id,

@@ -1,6 +1,6 @@
 //! The two kinds of packets that short messages are made of, read with a few instructions.
 
-use super::{Aeth, Bth, Opcode, Operation, Position, Reth, Syndrome};
+use super::{Aeth, Bth, Opcode, Operation, Position, Syndrome};
 use crate::ids::{DEFAULT_PKEY, Msn, Psn, Qpn};
 
 /// A packet without extension headers that only few messages have: a SEND that is one packet, or
@@ -53,15 +53,8 @@ impl BriefSend {
     #[must_use]
     #[inline]
     pub fn parse(head: [u32; 3], rest: usize, to: Qpn) -> Option<Self> {
-        Self::parse_as(SEND, head, rest, to)
-    }
-
-    /// As [`parse`](Self::parse), for a packet with this opcode. What is behind the base transport
-    /// header counts as its bytes.
-    #[inline]
-    fn parse_as(opcode: Opcode, head: [u32; 3], rest: usize, to: Qpn) -> Option<Self> {
         let [first, second, third] = head.map(u32::from_be);
-        if first & !FREE_FLAGS != plain(opcode) || Qpn::new(second) != to || to.get() == 0 {
+        if first & !FREE_FLAGS != PLAIN || Qpn::new(second) != to || to.get() == 0 {
             return None;
         }
         let pad = (first >> PAD_SHIFT & 3) as usize;
@@ -74,61 +67,8 @@ impl BriefSend {
     }
 }
 
-/// What a receiver needs of a WRITE with immediate that is one packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BriefWriteImm<'a> {
-    /// Its base transport header, and the number of its bytes.
-    pub message: BriefSend,
-    /// Where the bytes go.
-    pub reth: Reth,
-    /// The immediate as on the wire.
-    pub imm: [u8; 4],
-    /// The bytes.
-    pub payload: &'a [u8],
-}
-
-impl<'a> BriefWriteImm<'a> {
-    /// Bytes between the base transport header and the payload.
-    pub const EXT_LEN: usize = EXT_LEN;
-
-    /// Reads a packet for a queue pair, if it is one of these, with the default partition key:
-    /// [`Packet::parse`](super::Packet::parse) finds the same in it. `head` are the words of its
-    /// header, as they are in memory, `rest` is what is behind them.
-    #[must_use]
-    pub fn parse(head: [u32; 3], rest: &'a [u8], to: Qpn) -> Option<Self> {
-        let behind = BriefSend::parse_as(WRITE_IMM, head, rest.len(), to)?;
-        let (reth, rest) = rest.split_first_chunk()?;
-        let (imm, rest) = rest.split_first_chunk()?;
-        let len = behind.len.checked_sub(Self::EXT_LEN)?;
-        Some(Self {
-            message: BriefSend { len, ..behind },
-            reth: Reth::from_bytes(reth),
-            imm: *imm,
-            payload: rest.get(..len)?,
-        })
-    }
-
-    /// What is behind the base transport header, before the payload.
-    #[must_use]
-    pub fn ext(reth: &Reth, imm: [u8; 4]) -> [u8; EXT_LEN] {
-        let mut ext = [0; EXT_LEN];
-        ext[..Reth::LEN].copy_from_slice(&reth.to_bytes());
-        ext[Reth::LEN..].copy_from_slice(&imm);
-        ext
-    }
-
-    /// The first word of the header of a SEND Only, as it is in memory, with the opcode of a WRITE
-    /// with immediate in its place.
-    #[must_use]
-    pub const fn first_word(of_send: u32) -> u32 {
-        of_send ^ (plain(SEND) ^ plain(WRITE_IMM)).to_be()
-    }
-}
-
-/// First word of the header of a packet with the default partition key and no flags.
-const fn plain(opcode: Opcode) -> u32 {
-    (opcode.0 as u32) << 24 | DEFAULT_PKEY as u32
-}
+/// First word of the header of a SEND Only, with the default partition key and no flags.
+const PLAIN: u32 = (SEND.0 as u32) << 24 | DEFAULT_PKEY as u32;
 /// Flag SE in the first word.
 const SOLICITED: u32 = 0x80 << 16;
 /// Where the pad count is in the first word.
@@ -137,9 +77,7 @@ const PAD_SHIFT: u32 = 20;
 const FREE_FLAGS: u32 = 0xf0 << 16;
 
 const SEND: Opcode = Opcode::rc(Operation::Send, Position::Only);
-const WRITE_IMM: Opcode = Opcode::rc(Operation::WriteImm, Position::Only);
 const ACK_LEN: usize = Bth::LEN + 4;
-const EXT_LEN: usize = Reth::LEN + 4;
 
 impl<'a> Brief<'a> {
     /// Bytes of an acknowledgement.
@@ -242,7 +180,7 @@ mod tests {
         /// Whatever comes: what is read the short way is what is read the long way.
         #[test]
         fn both_ways_read_the_same(
-            opcode in prop_oneof![Just(0x04u8), Just(0x0b), Just(0x11), any::<u8>()],
+            opcode in prop_oneof![Just(0x04u8), Just(0x11), any::<u8>()],
             key in prop_oneof![Just(0xffffu16), any::<u16>()],
             mut bytes in proptest::collection::vec(any::<u8>(), 0..90),
         ) {
@@ -266,20 +204,6 @@ mod tests {
                 prop_assert_eq!(BriefSend::parse(head, rest.len(), dest), send);
                 let other = Qpn::new(dest.get() ^ 1);
                 prop_assert_eq!(BriefSend::parse(head, rest.len(), other), None);
-                prop_assert_eq!(BriefWriteImm::parse(head, rest, other), None);
-                let packet = Packet::parse(&bytes);
-                let write = BriefWriteImm::parse(head, rest, dest);
-                let is_one = packet.is_ok_and(|packet| {
-                    packet.bth.opcode == WRITE_IMM && packet.bth.pkey == DEFAULT_PKEY
-                });
-                prop_assert_eq!(write.is_some(), is_one);
-                if let (Some(write), Ok(packet)) = (write, packet) {
-                    let message = BriefSend::of(&packet.bth, packet.payload.len());
-                    prop_assert_eq!(write.message, message);
-                    prop_assert_eq!(Some(write.reth), packet.ext.reth);
-                    prop_assert_eq!(Some(write.imm), packet.ext.imm);
-                    prop_assert_eq!(write.payload, packet.payload);
-                }
             }
         }
     }

@@ -18,10 +18,7 @@ pub struct Reth {
 }
 
 impl Reth {
-    /// Bytes on the wire.
-    pub(super) const LEN: usize = 16;
-
-    pub(super) const fn from_bytes(bytes: &[u8; 16]) -> Self {
+    const fn from_bytes(bytes: &[u8; 16]) -> Self {
         let [
             v0,
             v1,
@@ -46,15 +43,10 @@ impl Reth {
             length: u32::from_be_bytes([l0, l1, l2, l3]),
         }
     }
-    pub(super) fn to_bytes(self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        bytes[..8].copy_from_slice(&self.va.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.rkey.0.to_be_bytes());
-        bytes[12..].copy_from_slice(&self.length.to_be_bytes());
-        bytes
-    }
     fn emit(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_bytes());
+        out.extend_from_slice(&self.va.to_be_bytes());
+        out.extend_from_slice(&self.rkey.0.to_be_bytes());
+        out.extend_from_slice(&self.length.to_be_bytes());
     }
 }
 

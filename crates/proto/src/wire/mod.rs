@@ -17,7 +17,7 @@ mod timers;
 mod word;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
-pub use brief::{Brief, BriefKind, BriefSend, BriefWriteImm};
+pub use brief::{Brief, BriefKind, BriefSend};
 pub use bth::Bth;
 pub use drain::Drain;
 pub use feth::{Feth, Placement, Selectivity};

@@ -99,11 +99,6 @@ impl<'a> Fast<'a> {
         self.put(send)
     }
 
-    /// As [`Qp::put_write_imm`].
-    pub(super) fn put_write_imm(&mut self, wr: &SendWr) -> bool {
-        self.qp.put_write_imm(&mut self.locked, wr)
-    }
-
     /// As [`Qp::commit_fast`].
     #[expect(
         clippy::inline_always,

@@ -28,10 +28,6 @@ impl Qp {
             fast.commit(wr, completes_early);
             return Ok(());
         }
-        if fast.put_write_imm(&wr) {
-            fast.commit(wr, false);
-            return Ok(());
-        }
         self.post_generally(fast, wr)
     }
     /// Sends a plain SEND at once, if nothing else is to be done before or with it. Returns whether

@@ -76,7 +76,7 @@ impl RcQp {
         send: &PlainSend<'r>,
     ) -> Option<LongMessage<'r>> {
         let shared = &self.shared;
-        let len = payload_of(shared, send.payload)?;
+        let len = payload_of(shared, send)?;
         let packets = packets_of(len, shared.attr.path_mtu);
         if !self.requester.has_room_for(shared, len, packets) {
             return None;

@@ -7,4 +7,3 @@ mod receive;
 mod receive_batch;
 pub(super) mod send;
 pub(super) mod short;
-mod write_imm;

@@ -24,9 +24,9 @@ const SEND_ONLY: Opcode = Opcode::rc(Operation::Send, Position::Only);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastHead {
     /// First two words of their headers, without what a message adds.
-    pub(super) words: [u32; 2],
+    words: [u32; 2],
     /// Most bytes of a message.
-    pub(super) longest: u32,
+    longest: u32,
 }
 
 impl RcQp {
@@ -83,7 +83,7 @@ impl RcQp {
     ) -> Option<([u32; 3], &'r [u8])> {
         let shared = &self.shared;
         debug_assert_eq!(self.fast_head().as_ref(), Some(common));
-        let len = payload_of(shared, send.payload).filter(|len| *len <= common.longest)?;
+        let len = payload_of(shared, send).filter(|len| *len <= common.longest)?;
         let (bytes, end) = (len as usize, padded_len(len as usize));
         if !self.requester.has_place(shared, len) || end > room.len() {
             return None;
@@ -252,7 +252,6 @@ impl Requester {
             return None;
         }
         let (packets, cost) = (wqe.packets, cost_of(wqe.length, wqe.packets));
-        let is_send = wqe.wr.op.is_send();
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let wc = signalled.then(|| completion(shared, &wqe.wr));
         self.queue.drop_front();
@@ -261,15 +260,13 @@ impl Requester {
         if wc.is_some_and(|wc| !sink.send_completion(wc, false)) {
             return Some((cost, FastOutcome::Overflow));
         }
-        if is_send {
-            sink.note(Noted::Sent);
-        }
+        sink.note(Noted::Sent);
         Some((cost, FastOutcome::Done))
     }
 
     /// Whether one more work request may be queued, and its packet with so many bytes go.
     #[inline]
-    pub(super) fn has_place(&self, shared: &QpShared, len: u32) -> bool {
+    fn has_place(&self, shared: &QpShared, len: u32) -> bool {
         let flight = &self.flight;
         self.queue.len() < shared.config.cap.max_send_wr as usize
             && flight.has_room(flight.next() + 1, cost_of(len, 1), self.most())
@@ -309,7 +306,7 @@ fn is_plain(shared: &QpShared) -> bool {
 
 /// Copies the bytes of a message.
 #[inline]
-pub(super) fn read(
+fn read(
     shared: &QpShared,
     opens: &mut impl Opens,
     memory: &impl Memory,
@@ -333,8 +330,8 @@ pub(super) fn open<'a>(shared: &QpShared, opens: &'a mut impl Opens, sge: Sge) -
 
 /// Bytes of a message, if that may be so long.
 #[inline]
-pub(super) fn payload_of(shared: &QpShared, payload: PlainPayload<'_>) -> Option<u32> {
-    match payload {
+pub(super) fn payload_of(shared: &QpShared, send: &PlainSend<'_>) -> Option<u32> {
+    match send.payload {
         PlainPayload::Sge(sge) => Some(sge.length),
         PlainPayload::Inline(data) => {
             let may = data.len() <= shared.config.cap.max_inline_data as usize;

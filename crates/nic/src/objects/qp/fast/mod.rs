@@ -25,7 +25,6 @@
 //! | `delayed_ack` | what is said with the program's answer |
 //! | `eligibility`, `rights_cache` | what need not be looked at again |
 //! | `brief`, `short` | short messages by the ring |
-//! | `write_imm` | short WRITEs with immediate, at both ends |
 //! | `early_completion` | a message that is as good as taken when it is in its slot |
 
 pub(super) mod brief;
@@ -40,7 +39,6 @@ mod send;
 mod short;
 mod take;
 pub(super) mod watched;
-mod write_imm;
 
 use ferroce_os::memory::RawMemory;
 use ferroce_os::ring::{Head, LONGEST_IN_SLOT, LONGEST_REST, Long, ShortRingRefusal};

@@ -131,7 +131,7 @@ impl Qp {
 
 /// Looks whether everything is so that SENDs may go into the short ring.
 #[cold]
-pub(super) fn look(locked: &mut Locked) {
+fn look(locked: &mut Locked) {
     if let Transport::Rc(rc) = &locked.transport
         && is_usual(locked)
         && let Some(common) = rc.fast_head()

@@ -1,4 +1,4 @@
-//! Which messages go by a short ring: offers and runs, and what waits in the send queue while the
+//! Which SENDs go by a short ring: offers and runs, and what waits in the send queue while the
 //! short ring is full.
 
 use std::collections::VecDeque;
@@ -40,9 +40,9 @@ pub(in crate::objects::qp) enum QueuedSend {
 }
 
 impl Qp {
-    /// Offers a short ring, or begins a run, if it is time for that: a message is to go that could
-    /// go by a short ring, and none runs. The run comes behind all that went by the ring.
-    pub(super) fn seek_short_ring(&self, locked: &mut Locked) {
+    /// Offers a short ring, or begins a run, if it is time for that: a SEND is to go that could go
+    /// by a short ring, and none runs. The run comes behind all that went by the ring.
+    fn seek_short_ring(&self, locked: &mut Locked) {
         let Locked {
             short_rings,
             transport,

@@ -7,12 +7,11 @@ use ferroce_os::ring::{Head, LONGEST, Long, ShortRingAck, ShortRingRefusal, Shor
 use ferroce_proto::ids::{Msn, Psn};
 use ferroce_proto::rc::FastOutcome;
 use ferroce_proto::time::Time;
-use ferroce_proto::wire::{Brief, Bth, Opcode, Operation, Position};
+use ferroce_proto::wire::{Brief, Bth, Opcode};
 
 use super::take::acknowledge;
 use super::watched::Eye;
 use crate::base::carrier::Carrier;
-use crate::link::Batch;
 use crate::link::local::{LateWake, Outgoing};
 use crate::link::path::Reach;
 use crate::objects::cq::DirectDelivery;
@@ -190,14 +189,6 @@ impl Sending {
     }
 }
 
-/// Whether the packet that goes last is no SEND, and short enough for a slot.
-fn fits_beside_sends(short: &Batch) -> bool {
-    let last = short.start(short.ends.len().saturating_sub(1));
-    let packet = &short.bytes[last..];
-    let is_send = packet.first() == Some(&Opcode::rc(Operation::Send, Position::Only).0);
-    !is_send && packet.len() <= LONGEST
-}
-
 /// The header of a packet, and the rest.
 fn split(packet: &[u8]) -> Option<(Head, &[u8])> {
     let (head, rest) = packet.split_first_chunk::<{ Bth::LEN }>()?;
@@ -213,10 +204,6 @@ impl Qp {
     /// receiver looks at it. Returns whether it did.
     #[inline]
     pub(in crate::objects::qp) fn send_by_short_ring(&self, locked: &mut Locked) -> bool {
-        // For a SEND that was done when it was built.
-        if !locked.short_rings.is_open() && fits_beside_sends(&locked.short) {
-            self.seek_short_ring(locked);
-        }
         let (Some(_), Transport::Rc(rc)) = (&locked.short_rings.out, &locked.transport) else {
             return false;
         };

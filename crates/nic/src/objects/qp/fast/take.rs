@@ -8,7 +8,6 @@ use ferroce_proto::wire::{BriefSend, Bth};
 use smallvec::SmallVec;
 
 use super::ShortRings;
-use super::write_imm::take_write_imm;
 use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::Qp;
 use crate::objects::qp::fast::eligibility::Eligibility;
@@ -109,23 +108,18 @@ impl RunTaken {
             }
             let head = receiver.head(waiting);
             let is_cut_alike = waiting.packet == 0 || waiting.packet == mtu;
-            if !is_ready || !is_cut_alike {
+            let message = BriefSend::parse(head, waiting.rest, qp.qpn);
+            let Some(message) = message.filter(|_| is_ready && is_cut_alike) else {
                 return NextMessage::Unusual(waiting);
-            }
-            let sink = &mut Results::new(qp, delivery);
-            let outcome = match BriefSend::parse(head, waiting.rest, qp.qpn) {
-                Some(message) => {
-                    // That it is taken is said by the short ring itself.
-                    let message = BriefSend {
-                        ack_req: false,
-                        ..message
-                    };
-                    let write = |span: Span<'_>| receiver.write_out(waiting, span);
-                    rc.take_fast((&mut opens, write), sink, &message)
-                }
-                None => take_write_imm(rc, (receiver, waiting), &mut opens, sink),
             };
-            match outcome {
+            // That it is taken is said by the short ring itself.
+            let message = BriefSend {
+                ack_req: false,
+                ..message
+            };
+            let sink = &mut Results::new(qp, delivery);
+            let write = |span: Span<'_>| receiver.write_out(waiting, span);
+            match rc.take_fast((&mut opens, write), sink, &message) {
                 FastOutcome::Done => receiver.pass(waiting),
                 FastOutcome::Unusual => return NextMessage::Unusual(waiting),
                 FastOutcome::Overflow => {
