@@ -184,7 +184,7 @@ fn child_that_sleeps() {
                 end.cq.req_notify(false);
                 end.cq.poll(1, &mut |_, wc| came = Some(*wc)).unwrap();
                 if came.is_none() {
-                    common::short_rings::wait_for_event(&channel);
+                    wait_for_event(&channel);
                 }
             }
             patience = patience.saturating_sub(1);
