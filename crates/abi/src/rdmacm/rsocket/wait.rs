@@ -244,8 +244,8 @@ pub(super) fn poll(fds: &mut [pollfd], timeout: Option<Duration>) -> Result<usiz
 }
 
 /// Tries until `attempt` gives something: busily for a moment, for a little longer where that has
-/// paid, then asleep between attempts. `None` at the deadline. `others` are descriptors that wake it
-/// too.
+/// paid, then asleep between attempts. `None` at the deadline. `others` are descriptors that wake
+/// it too.
 ///
 /// # Errors
 /// EINTR after a signal that `signals` has end the call.

@@ -75,8 +75,8 @@ of_raw! {
     "A live domain of the context.";
 
     /// A completion queue that C has made, with its completion channel, which goes the same way.
-    /// One of `ibv_create_cq_ex` is polled by `ibv_poll_cq`, which tells no timestamps. `O_NONBLOCK`
-    /// of the channel's descriptor is this crate's from now on.
+    /// One of `ibv_create_cq_ex` is polled by `ibv_poll_cq`, which tells no timestamps. From now on
+    /// `O_NONBLOCK` of the channel's descriptor is this crate's.
     ,
     /// # Errors
     /// [`Error::Misuse`](crate::Error::Misuse) for a queue without a channel, or of another
@@ -161,7 +161,8 @@ impl<T: Sends> QueuePair<T> {
     ///
     /// # Safety
     /// A live queue pair, to which nothing was posted and of which no event is unacknowledged, with
-    /// FLUSH if `parts` has it; not of an identifier. From now on this crate alone posts to it, and nothing else destroys it.
+    /// FLUSH if `parts` has it; not of an identifier. From now on this crate alone posts to it, and
+    /// nothing else destroys it.
     pub unsafe fn from_raw(parts: &QueuePairBuilder<T>, raw: NonNull<ibv_qp>) -> Result<Self> {
         // SAFETY: the caller's promise.
         unsafe { QueuePairHandle::of_raw(&parts.plan(), raw, true) }.map(Self::adopt)

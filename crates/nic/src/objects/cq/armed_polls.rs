@@ -2,8 +2,8 @@
 //!
 //! Most programs arm a queue, poll it once more, and sleep: then the device's work is prepared for
 //! the sleep. Others keep a queue armed and poll it all the same, as often as they poll others: UCX
-//! has a thread that takes the events of its UD queues. What is made ready for a sleep that does not come
-//! costs them wake-ups.
+//! has a thread that takes the events of its UD queues. What is made ready for a sleep that does
+//! not come costs them wake-ups.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
