@@ -26,7 +26,7 @@ fn is_granted(pair: &Pair) -> bool {
     next(pair).is_some_and(|direct| direct.psn == granted.expected)
 }
 
-/// Says that so many bytes were moved.
+/// Tells the queue pair how many bytes of the direct operation were moved.
 fn moved(pair: &mut Pair, len: u32) {
     let now = pair.now;
     pair.a.with(now, |qp, cx| qp.on_direct(cx, len));

@@ -16,7 +16,7 @@ fn next(pair: &Pair) -> Option<Direct> {
     pair.a.qp.next_direct()
 }
 
-/// Says that so many bytes were moved.
+/// Tells the queue pair how many bytes of the direct operation were moved.
 fn moved(pair: &mut Pair, len: u32) {
     let now = pair.now;
     pair.a.with(now, |qp, cx| qp.on_direct(cx, len));

@@ -37,7 +37,7 @@ impl Drop for CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// A queue of so many entries at least, whose channel does not block.
+    /// Creates a completion queue of at least so many entries, whose channel does not block.
     ///
     /// # Safety
     /// `context` is live until this is dropped.

@@ -261,7 +261,7 @@ impl DatagramSocket {
     /// `rshutdown`.
     ///
     /// # Errors
-    /// ENOTCONN for a socket that is not connected: its directions have ended all the same, as in
+    /// A socket that is not connected hears ENOTCONN: its directions have ended all the same, as in
     /// the kernel (`inet_shutdown`).
     pub(super) fn shutdown(&self, how: c_int) -> Result<()> {
         let mut state = self.state();
