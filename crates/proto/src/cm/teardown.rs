@@ -85,8 +85,15 @@ impl Agent {
             return;
         }
         match c.state.phase() {
-            Phase::RepSent | Phase::MraRepRcvd | Phase::Established | Phase::DreqSent => {
+            phase @ (Phase::RepSent
+            | Phase::MraRepRcvd
+            | Phase::Established
+            | Phase::DreqSent) => {
                 let orphan = c.orphan;
+                if matches!(phase, Phase::RepSent | Phase::MraRepRcvd) {
+                    // Only an established peer sends a DREQ: its RTU was lost or overtaken.
+                    self.set_established(id);
+                }
                 self.set_state(id, ConversationState::DreqRcvd(mad.tid));
                 self.event(id, EventKind::Disconnected { timed_out: false });
                 if orphan {

@@ -137,14 +137,14 @@ fn a_dreq_for_another_queue_pair_is_ignored() {
 }
 
 #[test]
-fn a_dreq_ends_a_connection_whose_rtu_was_lost() {
+fn a_dreq_establishes_and_ends_a_connection_whose_rtu_was_lost() {
     let mut w = World::new(8);
     let (a, b) = w.replied();
     w.censored = Some("RTU");
     w.agents[A].establish(a).unwrap();
     w.agents[A].disconnect(w.now, a).unwrap();
     w.settle();
-    w.expect_events(B, &["Disconnected"]);
+    w.expect_events(B, &["Established", "Disconnected"]);
     w.expect_phase(B, b, Some(Phase::DreqRcvd));
     assert_eq!(
         w.agents[B].deadline(),
