@@ -148,6 +148,38 @@ fn a_sending_side_that_ended_elsewhere_takes_no_bytes() {
     assert_eq!(run("ended_elsewhere", true), tcp);
 }
 
+/// Options of sockets beside which a program has closed whatever it did not open, as sshd does.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn options_alone() {
+    let [client, server] = pair();
+    let kept = [client.as_raw_fd(), server.as_raw_fd()];
+    for fd in (3..1024).filter(|fd| !kept.contains(fd)) {
+        // SAFETY: nothing of this program uses these numbers from here on.
+        unsafe { libc::close(fd) };
+    }
+    let get = |level, option| {
+        let (mut value, mut length) = ([0xee_u8; 40], 40);
+        let to = value.as_mut_ptr().cast();
+        // SAFETY: as many bytes as the length says.
+        let result =
+            unsafe { libc::getsockopt(server.as_raw_fd(), level, option, to, &raw mut length) };
+        (result, length, value[0])
+    };
+    println!("# {:?}", get(libc::IPPROTO_IP, libc::IP_OPTIONS));
+    println!("# {:?}", get(libc::SOL_SOCKET, libc::SO_PROTOCOL));
+    let (result, _, state) = get(libc::IPPROTO_TCP, libc::TCP_INFO);
+    println!("# {result} {state}");
+    std::process::exit(0);
+}
+
+#[test]
+fn a_socket_that_is_alone_has_no_ip_options() {
+    let kernel = run("options_alone", false);
+    assert_eq!(kernel, "# (0, 0, 238)\n# (0, 4, 6)\n# 0 1");
+    assert_eq!(run("options_alone", true), kernel);
+}
+
 /// The error queue, while bytes wait.
 #[test]
 #[ignore = "a program that the other tests run"]

@@ -85,10 +85,7 @@ impl Agent {
             return;
         }
         match c.state.phase() {
-            phase @ (Phase::RepSent
-            | Phase::MraRepRcvd
-            | Phase::Established
-            | Phase::DreqSent) => {
+            phase @ (Phase::RepSent | Phase::MraRepRcvd | Phase::Established | Phase::DreqSent) => {
                 let orphan = c.orphan;
                 if matches!(phase, Phase::RepSent | Phase::MraRepRcvd) {
                     // Only an established peer sends a DREQ: its RTU was lost or overtaken.

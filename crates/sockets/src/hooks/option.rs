@@ -46,16 +46,27 @@ fn acts_on_stream(option: c_int) -> bool {
         )
 }
 
-/// The answer of a stand-in whose TCP connection this process does not have.
-fn alone(stand_in: StandIn, level: c_int, option: c_int) -> c_int {
-    match (level, option) {
+/// `TCP_ESTABLISHED`, which `TCP_INFO` begins with.
+const ESTABLISHED: c_int = 1;
+
+/// The answer of a stand-in whose TCP connection this process does not have. `None`: the option is
+/// not set, and its value has no bytes.
+fn alone(stand_in: StandIn, level: c_int, option: c_int) -> Option<c_int> {
+    Some(match (level, option) {
         (libc::SOL_SOCKET, libc::SO_DOMAIN) => match stand_in.family {
             Family::V4 => libc::AF_INET,
             Family::V6 => libc::AF_INET6,
         },
         (libc::SOL_SOCKET, libc::SO_PROTOCOL) => libc::IPPROTO_TCP,
+        (libc::IPPROTO_TCP, libc::TCP_INFO) => ESTABLISHED,
+        // sshd refuses a connection whose packets name their route.
+        (libc::IPPROTO_IP, libc::IP_OPTIONS)
+        | (
+            libc::IPPROTO_IPV6,
+            libc::IPV6_HOPOPTS | libc::IPV6_RTHDR | libc::IPV6_RTHDRDSTOPTS | libc::IPV6_DSTOPTS,
+        ) => return None,
         _ => 0,
-    }
+    })
 }
 
 /// Whether a stand-in without its TCP connection answers by itself: the kernel would say what a
@@ -89,13 +100,14 @@ fn unless_refused(
     stand_in.map_or(result, go)
 }
 
-unsafe fn answer(value: c_int, to: *mut c_void, room: *mut libc::socklen_t) -> c_int {
+unsafe fn answer(value: Option<c_int>, to: *mut c_void, room: *mut libc::socklen_t) -> c_int {
     if to.is_null() || room.is_null() {
         return errno::fail(libc::EFAULT);
     }
+    let bytes = value.map(c_int::to_ne_bytes);
+    let bytes = bytes.as_ref().map_or(&[][..], |bytes| &bytes[..]);
     // SAFETY: neither is null, and the program says at `room` how long the memory at `to` is.
     unsafe {
-        let bytes = value.to_ne_bytes();
         let length = bytes.len().min(*room as usize);
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), length);
         *room = libc::socklen_t::try_from(length).unwrap_or(0);
