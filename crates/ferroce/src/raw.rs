@@ -10,8 +10,10 @@
 //! `borrow_raw` leaves that to the caller. So a region of device memory, or a queue pair of an
 //! adapter's own kind, is made by C's function, and used here. What is passed beside the pointer
 //! (context, domain, the parts of a [queue pair](crate::qp::QueuePair::from_raw)) is kept as long
-//! as the object. For queues and queue pairs it is held against what C says of them. C does not say
-//! by which address work names a region: see
+//! as the object. Shared receive queues and targets of XRC have functions of their own:
+//! [`from_raw_xrc`](crate::srq::SharedReceiveQueue::from_raw_xrc) and
+//! [`from_raw_target`](crate::qp::QueuePair::from_raw_target). For queues and queue pairs it is
+//! held against what C says of them. C does not say by which address work names a region: see
 //! [`MemoryRegion::from_raw`](crate::mem::MemoryRegion::from_raw).
 //!
 //! ```

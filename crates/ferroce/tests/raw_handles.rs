@@ -13,8 +13,8 @@ use ferroce::mem::{
     Access, MemoryRegion, MemoryWindow, ProtectionDomain, RemoteAccess, SharedMemory, WindowType,
 };
 use ferroce::qp::{Operation, QueuePair};
-use ferroce::srq::XrcDomain;
-use ferroce::transport::{Rc, Ud, XrcTarget};
+use ferroce::srq::{SharedReceiveQueue, XrcDomain};
+use ferroce::transport::{Rc, Ud, XrcInitiator, XrcTarget};
 use ferroce::ud::AddressHandle;
 use ferroce::{Error, Provider};
 use ferroce_abi::types::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE};
@@ -211,6 +211,72 @@ fn windows_xrc_domains_and_address_handles_of_c() {
     // SAFETY: a live domain, of which two objects are.
     assert_eq!(unsafe { ibv_dealloc_pd(raw.as_ptr()) }, libc::EBUSY);
     drop((owned, domain));
+    // SAFETY: nothing is of it any more.
+    assert_eq!(unsafe { ibv_dealloc_pd(raw.as_ptr()) }, 0);
+}
+
+/// A shared receive queue of XRC and a target that C has made: a message goes through both, and
+/// what is owned goes with the object of the crate.
+#[test]
+fn xrc_queues_and_targets_of_c() {
+    if std::env::var("FERROCE_TEST_PROVIDER").as_deref() == Ok("system") {
+        return;
+    }
+    let bare = Bare::new();
+    let xrc = XrcDomain::new(&bare.context).unwrap();
+    // SAFETY: a live context.
+    let raw = there(unsafe { ibv_alloc_pd(bare.context.as_raw()) });
+    // SAFETY: of the context, and destroyed below.
+    let domain = unsafe { ProtectionDomain::borrow_raw(&bare.context, raw) };
+    let made = SharedReceiveQueue::for_xrc(&domain, &xrc, &bare.completions, 4, 1).unwrap();
+    let target = QueuePair::target(&xrc).unwrap();
+    let (of_shared, of_target) = (there(made.as_raw()), there(target.as_raw()));
+    let number = made.number().unwrap();
+    std::mem::forget((made, target));
+    // SAFETY: of these parts, unused, and what owned them was forgotten. The borrowed ones go first.
+    let (borrowed, shared, target) = unsafe {
+        let shared =
+            |make: unsafe fn(&_, &_, &_, _) -> _| make(&domain, &xrc, &bare.completions, of_shared);
+        (
+            (
+                shared(SharedReceiveQueue::borrow_raw_xrc).unwrap(),
+                QueuePair::borrow_raw_target(&xrc, of_target).unwrap(),
+            ),
+            shared(SharedReceiveQueue::from_raw_xrc).unwrap(),
+            QueuePair::from_raw_target(&xrc, of_target).unwrap(),
+        )
+    };
+    drop(borrowed);
+    let initiator: QueuePair<XrcInitiator> = bare.builder().build().unwrap();
+    bare.connect(&initiator, &target);
+    let room = MemoryRegion::new(&domain, 8, Access::LocalWrite).unwrap();
+    shared
+        .post_receive(1, &[room.slice(0..8).unwrap()])
+        .unwrap();
+    initiator
+        .post_inline(2, Operation::Send.to(number), b"message")
+        .unwrap();
+    let tags = [(); 2].map(|()| bare.completions.wait().unwrap().tag);
+    assert!(tags.contains(&1) && tags.contains(&2), "{tags:?}");
+    assert_eq!(contents(&room)[..7], *b"message");
+
+    let plain = SharedReceiveQueue::new(&bare.domain, 4, 1).unwrap();
+    // SAFETY: live objects; what is refused is not used.
+    let (of_plain, of_other) = unsafe {
+        let plain = there(plain.as_raw());
+        (
+            SharedReceiveQueue::from_raw_xrc(&bare.domain, &xrc, &bare.completions, plain),
+            QueuePair::from_raw_target(&xrc, there(initiator.as_raw())),
+        )
+    };
+    let text = of_plain.unwrap_err().to_string();
+    assert!(text.contains("not one of XRC"), "{text}");
+    let text = of_other.unwrap_err().to_string();
+    assert!(text.contains("no XRC target"), "{text}");
+
+    // SAFETY: a live domain, which the queue is of.
+    assert_eq!(unsafe { ibv_dealloc_pd(raw.as_ptr()) }, libc::EBUSY);
+    drop((shared, target, room, domain));
     // SAFETY: nothing is of it any more.
     assert_eq!(unsafe { ibv_dealloc_pd(raw.as_ptr()) }, 0);
 }

@@ -11,7 +11,6 @@ use crate::mem::ProtectionDomain;
 use crate::qp::{QueuePair, QueuePairCapacities};
 use crate::srq::{SharedReceiveQueue, XrcDomain};
 use crate::sys::{Plan, QueuePairHandle};
-use crate::transport::Transport;
 use crate::transport::{Managed, Rc, Receives, Sends, XrcTarget};
 
 /// Says what a queue pair is to be, and makes it (`ibv_create_qp(3)`, `struct ibv_qp_init_attr`).
@@ -185,17 +184,6 @@ impl QueuePair<XrcTarget> {
     /// # Errors
     /// ENOMEM at the device's limit; EOPNOTSUPP if it does not have XRC.
     pub fn target(domain: &XrcDomain) -> Result<Self> {
-        let plan = Plan {
-            kind: XrcTarget::KIND.number(),
-            domain: None,
-            send: None,
-            receive: None,
-            shared: None,
-            xrc: Some(&domain.0),
-            cap: ibv_qp_cap::zeroed(),
-            silent: false,
-            flush: false,
-        };
-        QueuePairHandle::new(&plan).map(Self::adopt)
+        QueuePairHandle::new(&Plan::of_target(&domain.0)).map(Self::adopt)
     }
 }

@@ -120,11 +120,7 @@ impl SharedQueue {
         (receives, pieces): (u32, u32),
     ) -> Result<Arc<Self>> {
         let device = &domain.device;
-        if xrc.device.raw != device.raw || !completions.is_of(device) {
-            return Err(Error::Misuse(
-                "the XRC domain, the protection domain and the completion queue are of different contexts",
-            ));
-        }
+        let parts = xrc_parts(domain, xrc, completions)?;
         let mut init = ibv_srq_init_attr_ex::zeroed();
         init.attr = attributes(receives, pieces);
         init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE
@@ -138,8 +134,7 @@ impl SharedQueue {
         let create = extended!(device, create_srq_ex)?;
         // SAFETY: a live context, and attributes that name live objects.
         let raw = unsafe { create(device.raw.as_ptr(), &raw mut init) };
-        let xrc = Some((Arc::clone(xrc), Arc::clone(completions)));
-        Self::made("ibv_create_srq_ex", domain, raw, (init.attr, xrc)).map_err(|e| {
+        Self::made("ibv_create_srq_ex", domain, raw, (init.attr, Some(parts))).map_err(|e| {
             let limit = || limits::of_shared_queue(device, receives, pieces);
             e.about(|| format!("XRC, {receives} receives of {pieces} pieces{}", limit()))
         })
@@ -168,6 +163,36 @@ impl SharedQueue {
         raw: NonNull<ibv_srq>,
         owned: bool,
     ) -> Result<Arc<Self>> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::adopt_with(domain, raw, None, owned) }
+    }
+
+    /// A queue of XRC that C has made of these parts, which it destroys if it owns it.
+    ///
+    /// # Safety
+    /// As [`adopt`](Self::adopt), and the receives complete in that completion queue.
+    pub(super) unsafe fn adopt_xrc(
+        domain: &Arc<Domain>,
+        (xrc, completions): (&Arc<XrcDomainObject>, &Arc<Queue>),
+        raw: NonNull<ibv_srq>,
+        owned: bool,
+    ) -> Result<Arc<Self>> {
+        let parts = xrc_parts(domain, xrc, completions)?;
+        // SAFETY: the caller's promise.
+        unsafe { number(domain, raw) }
+            .map_err(|_| Error::Misuse("the shared receive queue is not one of XRC"))?;
+        // SAFETY: the caller's promise.
+        unsafe { Self::adopt_with(domain, raw, Some(parts), owned) }
+    }
+
+    /// # Safety
+    /// As [`adopt`](Self::adopt).
+    unsafe fn adopt_with(
+        domain: &Arc<Domain>,
+        raw: NonNull<ibv_srq>,
+        xrc: Option<XrcParts>,
+        owned: bool,
+    ) -> Result<Arc<Self>> {
         // SAFETY: the field of a live queue does not change.
         if unsafe { (*raw.as_ptr()).pd } != domain.raw.as_ptr() {
             return Err(Error::Misuse(
@@ -176,7 +201,7 @@ impl SharedQueue {
         }
         // SAFETY: a live queue.
         let attr = unsafe { query(domain, raw) }?;
-        Self::of_parts(domain, raw, (attr, None), owned)
+        Self::of_parts(domain, raw, (attr, xrc), owned)
     }
 
     fn of_parts(
@@ -245,13 +270,36 @@ impl SharedQueue {
 
     /// `ibv_get_srq_num`, of an XRC queue.
     pub(crate) fn number(&self) -> Result<u32> {
-        let mut number = 0;
-        let get_number = extended!(self.domain.device, get_srq_num)?;
-        // SAFETY: a live queue, and room for the number.
-        let errno = unsafe { get_number(self.raw.as_ptr(), &raw mut number) };
-        Error::check("ibv_get_srq_num", errno)?;
-        Ok(number)
+        // SAFETY: a live queue.
+        unsafe { number(&self.domain, self.raw) }
     }
+}
+
+/// The parts of an XRC queue, which must be of one context.
+fn xrc_parts(
+    domain: &Domain,
+    xrc: &Arc<XrcDomainObject>,
+    completions: &Arc<Queue>,
+) -> Result<XrcParts> {
+    if xrc.device.raw != domain.device.raw || !completions.is_of(&domain.device) {
+        return Err(Error::Misuse(
+            "the XRC domain, the protection domain and the completion queue are of different contexts",
+        ));
+    }
+    Ok((Arc::clone(xrc), Arc::clone(completions)))
+}
+
+/// `ibv_get_srq_num`
+///
+/// # Safety
+/// A live queue of the domain.
+unsafe fn number(domain: &Domain, raw: NonNull<ibv_srq>) -> Result<u32> {
+    let mut number = 0;
+    let get_number = extended!(domain.device, get_srq_num)?;
+    // SAFETY: the caller's promise, and room for the number.
+    let errno = unsafe { get_number(raw.as_ptr(), &raw mut number) };
+    Error::check("ibv_get_srq_num", errno)?;
+    Ok(number)
 }
 
 /// `ibv_query_srq`

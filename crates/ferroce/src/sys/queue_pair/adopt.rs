@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ferroce_abi::types::{IBV_QP_CAP, ibv_qp, ibv_qp_cap};
 
+use super::super::shared_queue::XrcDomainObject;
 use super::super::{Domain, Identifier};
 use super::{Plan, QueuePairHandle, query};
 use crate::{Error, Result};
@@ -31,6 +32,31 @@ impl QueuePairHandle {
         if plan.flush {
             new.find_flush();
         }
+        Ok(new)
+    }
+
+    /// An XRC target that C has made of the domain, which it destroys if it owns it.
+    ///
+    /// # Safety
+    /// A live queue pair.
+    pub(in crate::sys) unsafe fn target_of_raw(
+        xrc: &Arc<XrcDomainObject>,
+        raw: NonNull<ibv_qp>,
+        owned: bool,
+    ) -> Result<Self> {
+        let plan = Plan::of_target(xrc);
+        // SAFETY: these fields of a live queue pair do not change.
+        let (kind, context) = unsafe { ((*raw.as_ptr()).qp_type, (*raw.as_ptr()).context) };
+        if kind != plan.kind {
+            return Err(Error::Misuse("the queue pair is no XRC target"));
+        }
+        if context != xrc.device.raw.as_ptr() {
+            return Err(Error::Misuse(
+                "the queue pair and the XRC domain are of different contexts",
+            ));
+        }
+        let mut new = Self::adopt(&xrc.device, (raw, plan.cap), &plan);
+        new.owned = owned;
         Ok(new)
     }
 

@@ -38,6 +38,23 @@ pub(crate) struct Plan<'p> {
     pub(crate) flush: bool,
 }
 
+impl<'p> Plan<'p> {
+    /// Plan of an XRC target, which has neither queues nor a protection domain.
+    pub(crate) fn of_target(xrc: &'p Arc<XrcDomainObject>) -> Self {
+        Self {
+            kind: IBV_QPT_XRC_RECV,
+            domain: None,
+            send: None,
+            receive: None,
+            shared: None,
+            xrc: Some(xrc),
+            cap: ibv_qp_cap::zeroed(),
+            silent: false,
+            flush: false,
+        }
+    }
+}
+
 impl Plan<'_> {
     /// C's form.
     pub(super) fn init(&self) -> ibv_qp_init_attr {

@@ -16,7 +16,7 @@ use crate::sys::{
     AddressObject, Channel, Domain, Identifier, OpenDevice, Queue, QueuePairHandle, SharedQueue,
     Window, XrcDomainObject,
 };
-use crate::transport::{Managed, Sends};
+use crate::transport::{Managed, Sends, XrcTarget};
 use crate::ud::AddressHandle;
 use crate::{Provider, Result};
 
@@ -99,7 +99,7 @@ of_raw! {
     SharedReceiveQueue(domain: &ProtectionDomain, raw: ibv_srq) -> Result<Self>,
     // SAFETY: the caller's promise.
     owned => unsafe { SharedQueue::adopt(&domain.0, raw, owned) }.map(Self),
-    "A live queue, not of XRC, to which nothing was posted, and of which no event is \
+    "A live queue, not of XRC (see [`from_raw_xrc`](Self::from_raw_xrc)), to which nothing was posted, and of which no event is \
      unacknowledged. From now on this crate alone posts to \
      it, and alone polls what its receives complete in.";
 
@@ -181,6 +181,78 @@ impl<T: Sends> QueuePair<T> {
     pub unsafe fn borrow_raw(parts: &QueuePairBuilder<T>, raw: NonNull<ibv_qp>) -> Result<Self> {
         // SAFETY: the caller's promise.
         unsafe { QueuePairHandle::of_raw(&parts.plan(), raw, false) }.map(Self::adopt)
+    }
+}
+
+impl SharedReceiveQueue {
+    /// A queue of XRC that C has made (`ibv_create_srq_ex`). It is destroyed when this, its clones
+    /// and all that is made from it are gone.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`](crate::Error::Misuse) for a queue that is not of XRC or of another domain,
+    /// and for parts of different contexts. It stays the caller's then.
+    ///
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw), but of that XRC domain, and its receives complete in that
+    /// queue.
+    pub unsafe fn from_raw_xrc(
+        domain: &ProtectionDomain,
+        xrc: &XrcDomain,
+        completions: &CompletionQueue,
+        raw: NonNull<ibv_srq>,
+    ) -> Result<Self> {
+        let parts = (&xrc.0, &completions.0);
+        // SAFETY: the caller's promise.
+        unsafe { SharedQueue::adopt_xrc(&domain.0, parts, raw, true) }.map(Self)
+    }
+
+    /// A queue of XRC that stays the caller's.
+    ///
+    /// # Errors
+    /// As [`from_raw_xrc`](Self::from_raw_xrc).
+    ///
+    /// # Safety
+    /// As [`borrow_raw`](Self::borrow_raw), but of that XRC domain, and its receives complete in
+    /// that queue.
+    pub unsafe fn borrow_raw_xrc(
+        domain: &ProtectionDomain,
+        xrc: &XrcDomain,
+        completions: &CompletionQueue,
+        raw: NonNull<ibv_srq>,
+    ) -> Result<Self> {
+        let parts = (&xrc.0, &completions.0);
+        // SAFETY: the caller's promise.
+        unsafe { SharedQueue::adopt_xrc(&domain.0, parts, raw, false) }.map(Self)
+    }
+}
+
+impl QueuePair<XrcTarget> {
+    /// An XRC target that C has made (`ibv_create_qp_ex`) or opened (`ibv_open_qp`). C's object is
+    /// destroyed when this is gone.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`](crate::Error::Misuse) for a queue pair that is no XRC target, or of another
+    /// context. It stays the caller's then.
+    ///
+    /// # Safety
+    /// A live queue pair of the XRC domain, of which no event is unacknowledged. Nothing else
+    /// destroys it.
+    pub unsafe fn from_raw_target(xrc: &XrcDomain, raw: NonNull<ibv_qp>) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { QueuePairHandle::target_of_raw(&xrc.0, raw, true) }.map(Self::adopt)
+    }
+
+    /// An XRC target that stays the caller's.
+    ///
+    /// # Errors
+    /// As [`from_raw_target`](Self::from_raw_target).
+    ///
+    /// # Safety
+    /// A live queue pair of the XRC domain, which is there until this is gone. The caller destroys
+    /// it before the domain.
+    pub unsafe fn borrow_raw_target(xrc: &XrcDomain, raw: NonNull<ibv_qp>) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { QueuePairHandle::target_of_raw(&xrc.0, raw, false) }.map(Self::adopt)
     }
 }
 
