@@ -78,17 +78,19 @@ pub(crate) fn shutdown(fd: RawFd, how: c_int) -> Result<(), c_int> {
     call!(SYS_shutdown, fd, how).map(drop)
 }
 
-/// Whether memory of 8 bytes to a page can be read. A system call asks: reading memory that the
+/// Whether memory of 8 bytes and more can be read. System calls ask: reading memory that the
 /// program does not have would end it, where the kernel says EFAULT.
 pub(crate) fn is_readable(at: *const c_void, length: usize) -> bool {
     /// Length of a set of signals. `rt_sigprocmask(2)` reads it before it refuses `NOTHING`.
     const SET: usize = 8;
     const NOTHING: c_int = -1;
+    /// The smallest page of any machine.
+    const PAGE: usize = 4096;
     let Some(last) = length.checked_sub(SET) else {
         return false;
     };
     let none = std::ptr::null_mut::<c_void>();
-    [0, last].into_iter().all(|offset| {
+    (0..last).step_by(PAGE).chain([last]).all(|offset| {
         let set = at.wrapping_byte_add(offset);
         call!(SYS_rt_sigprocmask, NOTHING, set, none, SET) == Err(libc::EINVAL)
     })

@@ -98,6 +98,31 @@ fn bad_pointers() {
         let result = unsafe { libc::connect(fd, before_the_edge(8).cast(), length) };
         println!("# connect {length} {}", told(result as isize));
     }
+    // Control data of a message, on a socket that is no stream.
+    let word = b"word";
+    let mut vector = libc::iovec {
+        iov_base: word.as_ptr().cast_mut().cast(),
+        iov_len: word.len(),
+    };
+    for (bytes, length) in [
+        (0, 16),
+        (8, 16),
+        (16, 16),
+        (16, 64),
+        (16, 70_000),
+        (0, 1 << 30),
+    ] {
+        // SAFETY: integers and pointers, for which null is a value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = &raw mut vector;
+        message.msg_iovlen = 1;
+        message.msg_control = before_the_edge(bytes);
+        message.msg_controllen = length;
+        let (one, _other) = UnixDatagram::pair().expect("sockets");
+        // SAFETY: the kernel does not trust the pointers in the message.
+        let result = unsafe { libc::sendmsg(one.as_raw_fd(), &raw const message, 0) };
+        println!("# sendmsg {bytes} {length} {}", told(result));
+    }
     println!("# done");
 }
 

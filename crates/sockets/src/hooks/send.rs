@@ -6,10 +6,14 @@ use crate::data::{each_descriptor, sent};
 use crate::errno::{self, kept};
 use crate::next::{Next, hooks};
 use crate::table::{self, Kind, ListenerSockets};
-use crate::{exec, stand_in};
+use crate::{exec, stand_in, sys};
 
 type Send = unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> isize;
 type SendMessage = unsafe extern "C" fn(c_int, *const libc::msghdr, c_int) -> isize;
+
+/// More control data than the kernel takes: it refuses the message (ENOBUFS) by default from
+/// `net.core.optmem_max` on, which is 128 KiB at most.
+const CONTROL_MOST: usize = 1 << 20;
 
 static SEND: Next = Next::new(c"send");
 static SEND_MESSAGE: Next = Next::new(c"sendmsg");
@@ -126,13 +130,14 @@ hooks! {
                 // SAFETY: a message, as sendmsg(2) asks for.
                 return unsafe { send_message_on(fd, message, flags) };
             }
-            // What is in it must be known before it is sent. So a header or control data that
-            // cannot be read end the program here (SIGSEGV), where the kernel would say EFAULT.
+            // What is in it must be known before it is sent. So a header that cannot be read ends
+            // the program here (SIGSEGV), where the kernel would say EFAULT.
             // SAFETY: a message, as sendmsg(2) asks for.
-            unsafe {
-                if (*message).msg_controllen > 0 {
-                    kept(|| each_descriptor(message, handed_on));
-                }
+            let (control, length): (_, usize) =
+                unsafe { ((*message).msg_control, (*message).msg_controllen as _) };
+            if length > 0 && length <= CONTROL_MOST && kept(|| sys::is_readable(control, length)) {
+                // SAFETY: the header, and the control data, can be read.
+                kept(|| unsafe { each_descriptor(message, handed_on) });
             }
         }
         // SAFETY: what the program passed.
