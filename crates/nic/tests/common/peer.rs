@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ferroce_nic::Carrier;
 use ferroce_proto::ids::Qpn;
-use ferroce_proto::verbs::{Mtu, SendOp, Wc, WcStatus};
+use ferroce_proto::verbs::{Mtu, QpCap, SendOp, Wc, WcStatus};
 
 use super::{Buffer, DEADLINE, End, cap};
 
@@ -31,7 +31,12 @@ pub(crate) struct Peer {
 impl Peer {
     /// Runs `child`, which is told `word`.
     pub(crate) fn start(child: &str, word: &str) -> Self {
-        let end = End::new(cap());
+        Self::start_with(child, word, cap())
+    }
+
+    /// As [`start`](Self::start), with a queue pair of this end that holds so much.
+    pub(crate) fn start_with(child: &str, word: &str, cap: QpCap) -> Self {
+        let end = End::new(cap);
         let buffer = Buffer::new(&end.pd, vec![1; 4096]);
         let mut child = Command::new(std::env::current_exe().expect("a peer"))
             .args(["--exact", child, "--ignored", "--nocapture"])
