@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ferroce_proto::cm::{Agent, Config, EventKind, MadPath, Output, Random};
+use ferroce_proto::cm::{Agent, Config, ConversationEventKind, MadPath, Output, Random};
 use ferroce_proto::ids::{Gid, Guid, Qpn};
 use ferroce_proto::mad::{CmMad, CommId, Mad, PrivateData, RejReason, Rep, Req, ServiceId};
 use ferroce_proto::testkit::Rng;
@@ -212,7 +212,9 @@ impl World {
                     }
                 }
                 Output::Event(event) => {
-                    if let EventKind::Request { .. } | EventKind::Resolution { .. } = event.kind {
+                    if let ConversationEventKind::Request { .. }
+                    | ConversationEventKind::Resolution { .. } = event.kind
+                    {
                         self.nodes[side].known.push(event.conversation);
                     }
                 }

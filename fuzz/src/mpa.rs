@@ -3,8 +3,8 @@
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::iwarp::ddp::Segment;
 use ferroce_proto::iwarp::mpa::{
-    Agreement, Asked, Deframer, Frame, FrameKind, Framing, Initiator, Outcome, Outgoing, Responder,
-    Rtr, Run, Ticket, Wishes, WithinHost,
+    Agreement, Asked, Deframer, Frame, FrameKind, Framing, Initiator, Outcome, OutgoingFpdus,
+    Responder, Rtr, Run, Ticket, Wishes, WithinHost,
 };
 use ferroce_proto::iwarp::{Chunk, Terminate, Violation};
 use ferroce_proto::time::Time;
@@ -103,7 +103,7 @@ fn frames(flags: u8, stream: &[u8], cut: usize) {
         }
     }
     let mut framing = Framing::new(&agreement);
-    let mut outgoing = Outgoing::<()>::default();
+    let mut outgoing = OutgoingFpdus::<()>::default();
     for ulpdu in ulpdus.iter().filter(|ulpdu| ulpdu.len() < 60_000) {
         let nothing = |_: &mut Vec<u8>| Ok::<_, ()>(());
         assert_eq!(outgoing.push(&mut framing, ulpdu, nothing, None), Ok(()));

@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{arrows, crates, mentions, orders, pages, prose, rooms, sh, variables};
+use crate::{arrows, crates, mentions, names, orders, pages, prose, rooms, sh, variables};
 
-/// Format, clippy, arrows, rooms, orders, packages, what the documents name, how they are written,
+/// Format, clippy, arrows, rooms, names of types, orders, packages, what the documents name, how they are written,
 /// and documentation; each counts as one result.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let mut check = |name: &str, outcome: &dyn Fn() -> Result<(), String>| {
@@ -34,6 +34,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
     });
     check("lint.arrows", &|| arrows::check(workspace));
     check("lint.rooms", &|| rooms::check(workspace));
+    check("lint.names", &|| names::check(workspace));
     check("lint.orders", &|| orders::check(workspace));
     check("lint.variables", &|| variables::check(workspace));
     check("lint.package", &|| {

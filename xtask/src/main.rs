@@ -13,6 +13,7 @@ mod guest;
 mod instructions;
 mod lint;
 mod mentions;
+mod names;
 mod orders;
 mod packages;
 mod pages;

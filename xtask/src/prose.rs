@@ -89,7 +89,11 @@ fn hides_its_subject(comment: &str) -> bool {
         .any(|word| HIDDEN.contains(&word.as_str()))
 }
 
-fn walk(folder: &Path, each: &mut impl FnMut(&Path) -> Result<(), String>) -> Result<(), String> {
+/// Gives each source file below a folder to `each`.
+pub(crate) fn walk(
+    folder: &Path,
+    each: &mut impl FnMut(&Path) -> Result<(), String>,
+) -> Result<(), String> {
     let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();

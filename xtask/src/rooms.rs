@@ -74,7 +74,7 @@ fn exports(root: &str) -> BTreeMap<String, String> {
 }
 
 /// The source without comments, and up to its tests: they stand at the end of each file.
-fn without_tests(text: &str) -> String {
+pub(crate) fn without_tests(text: &str) -> String {
     let is_code = |line: &&str| !line.trim_start().starts_with("//");
     let code = text.lines().filter(is_code);
     let code: Vec<&str> = code.take_while(|l| !l.ends_with("mod tests {")).collect();

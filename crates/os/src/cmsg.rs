@@ -12,12 +12,12 @@ const WORDS: usize = 28;
 /// Control messages of one datagram.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-pub(crate) struct Control {
+pub(crate) struct ControlMessages {
     words: [u64; WORDS],
     used: usize,
 }
 
-impl Control {
+impl ControlMessages {
     /// Empty.
     pub(crate) const fn new() -> Self {
         Self {
@@ -123,7 +123,7 @@ impl ControlMessage<'_> {
 pub(crate) struct Messages<'a> {
     at: *const u8,
     left: usize,
-    _control: PhantomData<&'a Control>,
+    _control: PhantomData<&'a ControlMessages>,
 }
 
 impl<'a> Iterator for Messages<'a> {
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out() {
-        let mut control = Control::new();
+        let mut control = ControlMessages::new();
         control.push(1, 2, 3 as c_int);
         control.push(4, 5, 6u8);
         control.push(7, 8, [9u32; 3]);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_cut_or_senseless_message_ends_the_list() {
-        let mut control = Control::new();
+        let mut control = ControlMessages::new();
         control.push(1, 2, 3u64);
         control.push(4, 5, 6u64);
         control.set_len(control.len() - 1);

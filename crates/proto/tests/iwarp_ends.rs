@@ -5,7 +5,7 @@ use ferroce_proto::iwarp::ddp::{Header, Tagged, Untagged};
 use ferroce_proto::iwarp::mpa::{Ticket, Wishes, WithinHost};
 use ferroce_proto::iwarp::rdmap::{Opcode, ReadRequest};
 use ferroce_proto::iwarp::testkit::{Lone, Pair, Setup};
-use ferroce_proto::iwarp::{Ended, Event, Teardown, Violation};
+use ferroce_proto::iwarp::{Ended, StreamEvent, Teardown, Violation};
 use ferroce_proto::testkit::{Arena, Side, remote, sge, wr};
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{QpState, SendOp, SendWr, WcStatus};
@@ -64,9 +64,9 @@ fn a_graceful_close_sends_what_is_ready_and_flushes_the_rest() {
     let now = pair.now;
     pair.a.with(now, |qp, cx| qp.disconnect(cx));
     pair.run();
-    let ended = [Ended::Disconnected, Ended::PeerClosed].map(Event::Ended);
+    let ended = [Ended::Disconnected, Ended::PeerClosed].map(StreamEvent::Ended);
     assert_eq!(pair.events[0].last(), Some(&ended[0]));
-    assert_eq!(pair.events[1], [Event::Heard, ended[1]]);
+    assert_eq!(pair.events[1], [StreamEvent::Heard, ended[1]]);
     let statuses = [(1, WcStatus::Success), (2, WcStatus::WrFlushErr)];
     assert_eq!(pair.b.results.recv_statuses(), statuses);
     assert_eq!(pair.a.qp.teardown(), Teardown::Close);
@@ -96,7 +96,7 @@ fn another_make_gets_time_to_notice_what_it_has_sent_before_the_connection_is_cl
         pair.a.with(heard, |qp, cx| qp.disconnect(cx));
         pair.step(heard);
         // The program is told at once.
-        let ended = Event::Ended(Ended::Disconnected);
+        let ended = StreamEvent::Ended(Ended::Disconnected);
         assert_eq!(pair.events[0].last(), Some(&ended));
         if mark {
             assert_eq!(pair.a.qp.teardown(), Teardown::Close);
@@ -196,8 +196,11 @@ fn an_abort_ends_the_stream_behind_the_fpdu_that_has_begun() {
         pair.a.with(now, |qp, cx| qp.abort(cx));
         pair.run();
         assert_eq!(pair.a.qp.teardown(), teardown);
-        assert_eq!(pair.events[0].last(), Some(&Event::Ended(Ended::Aborted)));
-        assert_eq!(pair.events[1].last(), Some(&Event::Ended(peers)));
+        assert_eq!(
+            pair.events[0].last(),
+            Some(&StreamEvent::Ended(Ended::Aborted))
+        );
+        assert_eq!(pair.events[1].last(), Some(&StreamEvent::Ended(peers)));
         assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::WrFlushErr)]);
     }
 }
@@ -221,10 +224,10 @@ fn a_local_key_that_opens_nothing_fails_its_work_request_and_the_rest_is_flushed
     ];
     let seen: Vec<_> = pair.a.results.send_statuses().iter().map(|s| s.1).collect();
     assert_eq!(seen, statuses);
-    let fault = Event::Ended(Ended::LocalFault);
+    let fault = StreamEvent::Ended(Ended::LocalFault);
     assert_eq!(pair.events[0].last(), Some(&fault));
     let catastrophic = Violation::LocalCatastrophic.reason();
-    let told = Event::Ended(Ended::Terminated(catastrophic));
+    let told = StreamEvent::Ended(Ended::Terminated(catastrophic));
     assert_eq!(pair.events[1].last(), Some(&told));
 }
 
@@ -245,7 +248,7 @@ fn a_graceful_close_does_not_begin_what_is_not_packed() {
     assert_eq!(pair.a.qp.teardown(), Teardown::Keep);
     pair.run();
     assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::WrFlushErr)]);
-    let ended = Event::Ended(Ended::Disconnected);
+    let ended = StreamEvent::Ended(Ended::Disconnected);
     assert_eq!(pair.events[0].last(), Some(&ended));
     assert!(pair.written[0].len() < 400_000);
 }

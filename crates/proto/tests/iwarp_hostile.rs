@@ -7,7 +7,7 @@ use ferroce_proto::iwarp::ddp::{Header, Tagged, Untagged};
 use ferroce_proto::iwarp::mpa::Wishes;
 use ferroce_proto::iwarp::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use ferroce_proto::iwarp::testkit::{Lone, Setup};
-use ferroce_proto::iwarp::{Ended, Event, Teardown, Violation};
+use ferroce_proto::iwarp::{Ended, StreamEvent, Teardown, Violation};
 use ferroce_proto::mr::Access;
 use ferroce_proto::testkit::{Arena, remote, sge, wr};
 use ferroce_proto::verbs::{QpState, RecvWr, SendOp, WcStatus};
@@ -80,7 +80,7 @@ fn expect(mut lone: Lone, ulpdus: &[Vec<u8>], violation: Violation) -> Lone {
         assert_eq!(lone.node.qp.state(), QpState::Rts, "{violation:?}");
         lone.says(ulpdu);
     }
-    let ended = Event::Ended(Ended::Violation(violation));
+    let ended = StreamEvent::Ended(Ended::Violation(violation));
     assert_eq!(lone.events().last(), Some(&ended));
     assert_eq!(lone.node.qp.teardown(), Teardown::Drain);
     let (reason, context) = lone.terminate().expect("a TERMINATE");
@@ -463,8 +463,8 @@ fn a_terminate_is_not_answered() {
     ] {
         let mut lone = lone(Setup::default());
         lone.says(&untagged(Opcode::Terminate, &payload, |_| {}));
-        let ended = Event::Ended(Ended::Terminated(reason));
-        assert_eq!(lone.events(), [Event::Heard, ended]);
+        let ended = StreamEvent::Ended(Ended::Terminated(reason));
+        assert_eq!(lone.events(), [StreamEvent::Heard, ended]);
         assert_eq!(lone.heard(), Vec::<Vec<u8>>::new());
         assert_eq!(lone.node.qp.teardown(), Teardown::Close);
     }
@@ -491,7 +491,7 @@ fn wrong_crcs_and_markers_in_the_wrong_place_end_the_stream() {
         let mut bytes = lone.fpdu(&send(b"corrupt on its way"));
         bytes[at] ^= 1;
         lone.write(&bytes);
-        let ended = Event::Ended(Ended::Violation(violation));
+        let ended = StreamEvent::Ended(Ended::Violation(violation));
         assert_eq!(lone.events(), [ended]);
         assert_eq!(lone.terminate().map(|t| t.0), Some(violation.reason()));
         assert_eq!(lone.node.memory.get(Arena::BASE, 100), [0; 100]);
@@ -515,6 +515,6 @@ fn wrong_crcs_and_markers_in_the_wrong_place_end_the_stream() {
     lone.write(&bytes[4..]);
     let reason = Violation::Framing.reason();
     assert_eq!(lone.terminate().map(|t| t.0), Some(reason));
-    let ended = Event::Ended(Ended::Violation(Violation::Framing));
+    let ended = StreamEvent::Ended(Ended::Violation(Violation::Framing));
     assert_eq!(lone.events().last(), Some(&ended));
 }

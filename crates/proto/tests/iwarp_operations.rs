@@ -4,7 +4,7 @@
 mod common;
 
 use common::bytes;
-use ferroce_proto::iwarp::Event;
+use ferroce_proto::iwarp::StreamEvent;
 use ferroce_proto::iwarp::mpa::{Ready, Rtr, Wishes};
 use ferroce_proto::iwarp::testkit::{Pair, Setup};
 use ferroce_proto::mr::Access;
@@ -404,7 +404,7 @@ fn a_responder_waits_for_the_initiator_as_agreed() {
         pair.until(|p| !p.a.results.recv.is_empty());
         assert_eq!(pair.now.since(begun) >= hold, waits, "{wishes:?}");
         assert_eq!(
-            pair.events[1].first() == Some(&Event::Heard),
+            pair.events[1].first() == Some(&StreamEvent::Heard),
             expected.is_some()
         );
         pair.run();

@@ -1,6 +1,6 @@
 //! What conversations bring, as events of identifiers.
 
-use ferroce_proto::cm::{Event as Happened, EventKind as Kind, ack_timeout};
+use ferroce_proto::cm::{ConversationEvent, ConversationEventKind as Kind, ack_timeout};
 use ferroce_proto::mad::{CommId, Rep};
 
 use super::channel::QueuedEvent;
@@ -10,7 +10,7 @@ use super::{ConnParam, Event, EventKind, EventParam};
 
 impl Work<'_> {
     /// A conversation has something to say.
-    pub(super) fn on_event(&mut self, event: Happened) {
+    pub(super) fn on_event(&mut self, event: ConversationEvent) {
         let conversation = event.conversation;
         let event = match event.kind {
             Kind::Request { req, path } => return self.on_request(conversation, &req, path),

@@ -18,7 +18,7 @@ use crate::Device;
 
 /// What a request asks for, once it has been found in order.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CheckedRequest {
     pub(super) listener: u64,
     pub(super) src: SocketAddr,
     pub(super) dst: SocketAddr,
@@ -87,7 +87,7 @@ impl Work<'_> {
         &self,
         req: &Req,
         path: MadPath,
-    ) -> Result<(Asked, Newcomer), RequestRefusal> {
+    ) -> Result<(CheckedRequest, Newcomer), RequestRefusal> {
         let to = req.primary.remote_gid;
         let asked = self.examine(req.service_id, &req.private_data.0, to, path.remote)?;
         // Where the queue pair will send to.
@@ -118,7 +118,7 @@ impl Work<'_> {
         private_data: &[u8],
         to: Gid,
         from: Gid,
-    ) -> Result<Asked, RequestRefusal> {
+    ) -> Result<CheckedRequest, RequestRefusal> {
         let key = port_of(service).ok_or(RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID))?;
         if !self.state.ports.is_claimed(key) {
             return Err(RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID));
@@ -139,7 +139,7 @@ impl Work<'_> {
         let listener = listener.ok_or(RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID))?;
         let device = self.device_of(to.ip());
         let device = device.ok_or(RequestRefusal::Reject(RejReason::INVALID_GID))?;
-        Ok(Asked {
+        Ok(CheckedRequest {
             listener,
             src: scoped(header.src.ip(), header.src.port(), &device),
             dst: scoped(header.dst, key.port, &device),
@@ -151,7 +151,7 @@ impl Work<'_> {
     pub(super) fn make_passive(
         &mut self,
         origin: IdOrigin,
-        asked: Asked,
+        asked: CheckedRequest,
         newcomer: Newcomer,
     ) -> Result<(), RequestRefusal> {
         let Some(listener) = self.state.ids.get(&asked.listener) else {

@@ -3,7 +3,7 @@
 use std::io;
 
 use ferroce_os::unix::{Credentials, Dgram, Record, Relation};
-use ferroce_proto::cm::{Ignored, MadPath, Outgoing, Recipient};
+use ferroce_proto::cm::{Ignored, MadPath, OutgoingMad, Recipient};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::mad::{CmMad, CommId, Mad, Message, ServiceId};
 
@@ -60,7 +60,7 @@ impl Delivery {
 
 impl Work<'_> {
     /// Sends a MAD of ours.
-    pub(super) fn route(&mut self, outgoing: &Outgoing) {
+    pub(super) fn route(&mut self, outgoing: &OutgoingMad) {
         let (path, mad) = (outgoing.path, &outgoing.mad);
         tracing::trace!(target: "ferroce::cm", to = ?path.remote, name = mad.message.name(), "MAD out");
         if !self.host.is_local(path.remote.ip()) {

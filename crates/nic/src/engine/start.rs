@@ -19,7 +19,7 @@ use crate::link::fault::{Faults, LinkFault, Wires};
 use crate::link::local::LocalLinks;
 use crate::link::local::neighbours::Neighbours;
 use crate::link::path::Policy;
-use crate::link::stream::BadNetwork;
+use crate::link::stream::StreamFaults;
 use crate::link::token::Token;
 use crate::link::wire::ways_out::Wire;
 use crate::objects::ah::AhTable;
@@ -117,7 +117,7 @@ impl Nic {
             neighbours: Neighbours::new(links, &poller),
             new_short_rings: NewShortRings::default(),
             wire,
-            stream_faults: faults.streams.map(BadNetwork::new),
+            stream_faults: faults.streams.map(StreamFaults::new),
             poller,
             counters,
             has_thread,

@@ -23,7 +23,7 @@ use crate::Error;
 pub(super) use network::{Network, NetworkFrame};
 use random::Chance;
 pub(crate) use stream::StreamFault;
-pub(super) use stream::{Course, Gate};
+pub(super) use stream::{Course, DelayGate};
 
 /// The environment variable.
 const VARIABLE: &str = "FERROCE_FAULT";

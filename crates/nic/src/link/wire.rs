@@ -29,7 +29,7 @@ use crate::Error;
 use crate::base::sync::lock;
 
 use self::private_ports::{Receivers, Senders};
-use bad_network::BadNetwork;
+use bad_network::PacketFaults;
 use receive::WireReceiver;
 use shared_port::{SharedPort, SharedPortSign};
 
@@ -58,7 +58,7 @@ pub(crate) struct WireLink {
     receivers: Receivers,
     /// Taken out by the thread that receives, so that no lock is held while packets are handled.
     receiver: Mutex<Option<Box<WireReceiver>>>,
-    bad_network: Option<BadNetwork>,
+    bad_network: Option<PacketFaults>,
     /// The errno of the last datagram that the kernel refused to send.
     last_refusal: AtomicI32,
     /// The kernel cuts runs of packets into datagrams.
@@ -93,7 +93,7 @@ impl WireLink {
             ));
         }
         let has_port = v4.iter().chain(&v6).any(|shared| shared.inbox().is_some());
-        let bad_network = fault.map(BadNetwork::new).transpose()?;
+        let bad_network = fault.map(PacketFaults::new).transpose()?;
         let cuts = v4
             .iter()
             .chain(&v6)

@@ -22,7 +22,7 @@ use crate::base::numbers::{Numbers, slot_of};
 use crate::link::local::ConnectError;
 use crate::link::local::neighbours::Neighbours;
 use crate::link::path::{Egress, Policy};
-use crate::link::stream::BadNetwork;
+use crate::link::stream::StreamFaults;
 use crate::link::token::Token;
 use crate::link::wire::private_ports::{PortFlow, private_port_number, private_port_to};
 use crate::link::wire::ways_out::Wire;
@@ -105,7 +105,7 @@ pub(crate) struct Services {
     /// Or why there is none.
     pub(crate) wire: Result<Wire, Error>,
     /// What the user asked for to happen to streams of iWARP.
-    pub(crate) stream_faults: Option<BadNetwork>,
+    pub(crate) stream_faults: Option<StreamFaults>,
     pub(crate) poller: Arc<Poller>,
     pub(crate) counters: Arc<Counters>,
     /// Whether the device thread works.

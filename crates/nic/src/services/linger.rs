@@ -127,16 +127,14 @@ impl YieldingLook {
         if !lock(&self.0).tries() {
             return None;
         }
-        let begun = clock::monotonic();
-        loop {
-            let found = look();
-            let lasted = clock::monotonic().since(begun);
-            if found.is_some() || lasted >= Patience::Yielding.lasts() {
-                lock(&self.0).learn_yielding(found.is_some(), lasted);
-                return found;
-            }
-            Patience::Yielding.pause();
-        }
+        let (begun, mut found) = (clock::monotonic(), None);
+        look_on(Patience::Yielding, clock::monotonic, |_| {
+            found = look();
+            found.is_none().then_some(false)
+        });
+        let lasted = clock::monotonic().since(begun);
+        lock(&self.0).learn_yielding(found.is_some(), lasted);
+        found
     }
 }
 

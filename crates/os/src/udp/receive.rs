@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
 use super::{FLOW_LABEL, UdpSocket};
-use crate::cmsg::Control;
+use crate::cmsg::ControlMessages;
 use crate::sockaddr::{InetAddr, ipv4, ipv6};
 use crate::sys::{self, check_retry, errno, fit};
 
@@ -32,7 +32,7 @@ pub struct RecvRing {
 /// Room for one datagram or run, beside its bytes.
 struct Slot {
     from: InetAddr,
-    control: Control,
+    control: ControlMessages,
     len: usize,
     truncated: bool,
 }
@@ -134,7 +134,7 @@ impl UdpSocket {
             header.msg_iov = &raw mut iovs[i];
             header.msg_iovlen = 1;
             header.msg_control = slot.control.as_mut_ptr();
-            header.msg_controllen = fit(Control::CAPACITY);
+            header.msg_controllen = fit(ControlMessages::CAPACITY);
         }
         // SAFETY: the first `slots` headers point to room of the lengths that they say, in the
         // ring, which is borrowed exclusively; no timeout.
@@ -171,7 +171,7 @@ impl RecvRing {
         let (slots, size) = (slots.clamp(1, BATCH), size.max(1));
         let empty = || Slot {
             from: InetAddr::zeroed(),
-            control: Control::new(),
+            control: ControlMessages::new(),
             len: 0,
             truncated: false,
         };

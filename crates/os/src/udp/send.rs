@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 
 use super::{FLOW_LABEL, UdpSocket};
-use crate::cmsg::Control;
+use crate::cmsg::ControlMessages;
 use crate::sockaddr::{InetAddr, in_addr, in6_addr, is_link_local};
 use crate::sys::{self, check_retry, fit};
 
@@ -90,7 +90,7 @@ impl UdpSocket {
 
     fn send_chunk<const N: usize>(&self, chunk: &[UdpDatagram<'_>]) -> io::Result<usize> {
         let mut addresses = [const { InetAddr::zeroed() }; N];
-        let mut controls = [const { Control::new() }; N];
+        let mut controls = [const { ControlMessages::new() }; N];
         // SAFETY: null pointers, lengths and flags, for which zero is a value.
         let (mut iovs, mut headers): ([libc::iovec; N], [libc::mmsghdr; N]) = unsafe { zeroed() };
         let mut ready = 0;
@@ -133,7 +133,7 @@ impl UdpSocket {
     }
 }
 
-fn fill_control(control: &mut Control, datagram: &UdpDatagram<'_>) {
+fn fill_control(control: &mut ControlMessages, datagram: &UdpDatagram<'_>) {
     let (ttl, tos) = (c_int::from(datagram.ttl), c_int::from(datagram.tos));
     match (datagram.dst, datagram.src) {
         (IpAddr::V6(dst), IpAddr::V6(src)) => {

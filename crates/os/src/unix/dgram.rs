@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
 use super::{Credentials, Name, Record, process, receive, refuse_descriptors};
-use crate::cmsg::Control;
+use crate::cmsg::ControlMessages;
 use crate::fd::Fd;
 use crate::sys::{self, check_retry, socklen};
 
@@ -112,7 +112,7 @@ impl Dgram {
     /// # Errors
     /// ENOMEM and the like; none is expected.
     pub fn recv_from(&self, room: &mut [u8]) -> io::Result<(Record, Option<Credentials>)> {
-        let mut control = Control::new();
+        let mut control = ControlMessages::new();
         let space = |size| {
             // SAFETY: computes a size.
             let space = unsafe { libc::CMSG_SPACE(socklen(size)) };
@@ -132,7 +132,7 @@ impl Dgram {
 }
 
 /// The credentials in control messages.
-fn credentials(control: &Control) -> Option<Credentials> {
+fn credentials(control: &ControlMessages) -> Option<Credentials> {
     let message = control
         .iter()
         .find(|m| m.level == libc::SOL_SOCKET && m.kind == libc::SCM_CREDENTIALS)?;

@@ -17,7 +17,7 @@ use std::mem::offset_of;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use crate::cmsg::Control;
+use crate::cmsg::ControlMessages;
 use crate::fd::Fd;
 use crate::sockaddr::family;
 use crate::sys::{check_retry, fit, set_option, socklen};
@@ -117,7 +117,7 @@ impl Name {
 fn receive(
     fd: &Fd,
     room: &mut [u8],
-    mut with: Option<(&mut Control, usize)>,
+    mut with: Option<(&mut ControlMessages, usize)>,
 ) -> io::Result<Record> {
     let mut iov = libc::iovec {
         iov_base: room.as_mut_ptr().cast(),
@@ -129,7 +129,7 @@ fn receive(
     header.msg_iovlen = 1;
     if let Some((control, capacity)) = &mut with {
         header.msg_control = control.as_mut_ptr();
-        header.msg_controllen = fit((*capacity).min(Control::CAPACITY));
+        header.msg_controllen = fit((*capacity).min(ControlMessages::CAPACITY));
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header points to `room`, which is borrowed exclusively, and to `control`, whose
@@ -152,7 +152,7 @@ fn receive(
 }
 
 /// The descriptors that the kernel has just put into this process's table.
-fn descriptors(control: &Control) -> impl Iterator<Item = Fd> {
+fn descriptors(control: &ControlMessages) -> impl Iterator<Item = Fd> {
     control
         .iter()
         .filter(|m| m.level == libc::SOL_SOCKET && m.kind == libc::SCM_RIGHTS)

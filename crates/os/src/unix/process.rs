@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, RawFd};
 
-use crate::cmsg::Control;
+use crate::cmsg::ControlMessages;
 use crate::fd::Fd;
 use crate::sys::{check, set_option, socklen};
 
@@ -42,7 +42,7 @@ pub(super) fn of_peer(fd: &Fd) -> Option<NonZeroU64> {
 }
 
 /// The descriptor of a message's sender, which the kernel has just put into this process's table.
-pub(super) fn descriptor(control: &Control) -> Option<Fd> {
+pub(super) fn descriptor(control: &ControlMessages) -> Option<Fd> {
     let message = control
         .iter()
         .find(|m| m.level == libc::SOL_SOCKET && m.kind == SCM_PIDFD)?;

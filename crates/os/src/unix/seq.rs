@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use super::{Credentials, Name, Record, descriptors, process, receive, refuse_descriptors};
-use crate::cmsg::Control;
+use crate::cmsg::ControlMessages;
 use crate::fd::Fd;
 use crate::sys::{self, check, check_retry, fit, raw_fd, socklen};
 
@@ -146,7 +146,7 @@ impl SeqSocket {
         if with.len() > MAX_DESCRIPTORS {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
-        let mut control = Control::new();
+        let mut control = ControlMessages::new();
         for fd in with {
             control.push(libc::SOL_SOCKET, libc::SCM_RIGHTS, fd.as_raw_fd());
         }
@@ -227,8 +227,12 @@ impl SeqSocket {
     /// As [`recv`](Self::recv).
     pub fn recv_with(&self, room: &mut [u8], with: &mut Vec<Fd>) -> io::Result<Record> {
         last_words(|| {
-            let mut control = Control::new();
-            let got = receive(&self.fd, room, Some((&mut control, Control::CAPACITY)))?;
+            let mut control = ControlMessages::new();
+            let got = receive(
+                &self.fd,
+                room,
+                Some((&mut control, ControlMessages::CAPACITY)),
+            )?;
             with.extend(descriptors(&control));
             Ok(got)
         })

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::conversation::{Conversation, ConversationState, Phase};
 use super::ids::{Ids, Random};
-use super::{EventKind, Output};
+use super::{ConversationEventKind, Output};
 use crate::ids::{Gid, Guid, Qpn};
 use crate::mad::CommId;
 use crate::time::Time;
@@ -141,11 +141,11 @@ impl Agent {
             ConversationState::Established => {
                 let tid = c.tid;
                 self.set_state(id, ConversationState::DreqRcvd(tid));
-                self.event(id, EventKind::Disconnected { timed_out: false });
+                self.event(id, ConversationEventKind::Disconnected { timed_out: false });
             }
             ConversationState::DreqSent(_) => {
                 self.enter_timewait(now, id);
-                self.event(id, EventKind::Disconnected { timed_out: false });
+                self.event(id, ConversationEventKind::Disconnected { timed_out: false });
             }
             // A datagram service keeps no connection.
             ConversationState::DreqRcvd(_)
@@ -160,7 +160,7 @@ impl Agent {
             | ConversationState::RepSent(_)
             | ConversationState::MraRepRcvd(_)
             | ConversationState::RepRcvd
-            | ConversationState::MraRepSent => self.end(id, EventKind::Unreachable),
+            | ConversationState::MraRepSent => self.end(id, ConversationEventKind::Unreachable),
         }
     }
 
@@ -199,15 +199,15 @@ impl Agent {
         match self.phase(id) {
             Some(Phase::ReqSent | Phase::MraReqRcvd) => {
                 self.send_rej_timeout(id);
-                self.end(id, EventKind::Unreachable);
+                self.end(id, ConversationEventKind::Unreachable);
             }
             Some(Phase::DreqSent) => {
                 self.enter_timewait(now, id);
-                self.event(id, EventKind::Disconnected { timed_out: true });
+                self.event(id, ConversationEventKind::Disconnected { timed_out: true });
             }
-            Some(Phase::Timewait) => self.end(id, EventKind::TimewaitExit),
+            Some(Phase::Timewait) => self.end(id, ConversationEventKind::TimewaitExit),
             Some(Phase::SidrRepSent) => self.remove(id),
-            _ => self.end(id, EventKind::Unreachable),
+            _ => self.end(id, ConversationEventKind::Unreachable),
         }
     }
 }

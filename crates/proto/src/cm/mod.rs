@@ -91,7 +91,7 @@ pub enum Recipient {
 
 /// A MAD to send.
 #[derive(Clone, Debug)]
-pub struct Outgoing {
+pub struct OutgoingMad {
     /// Addresses.
     pub path: MadPath,
     /// Recipient of the MAD.
@@ -102,16 +102,16 @@ pub struct Outgoing {
 
 /// What happened to a conversation.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub struct ConversationEvent {
     /// The conversation: its local communication id.
     pub conversation: CommId,
     /// Kind of the event.
-    pub kind: EventKind,
+    pub kind: ConversationEventKind,
 }
 
 /// What happened to a conversation.
 #[derive(Clone, Debug)]
-pub enum EventKind {
+pub enum ConversationEventKind {
     /// Somebody wants to connect. The owner answers with accept, reject or discard.
     Request {
         /// The peer's REQ.
@@ -156,9 +156,9 @@ pub enum EventKind {
 #[derive(Clone, Debug)]
 pub enum Output {
     /// Send this.
-    Send(Box<Outgoing>),
+    Send(Box<OutgoingMad>),
     /// Note this.
-    Event(Event),
+    Event(ConversationEvent),
 }
 
 /// A command came in a state that it is not made for.

@@ -7,7 +7,7 @@ use super::agent::Agent;
 use super::answer::{answer_unknown, reject_request};
 use super::conversation::{Conversation, ConversationState, Phase, Resend};
 use super::timing::{MRA_SERVICE_TIMEOUT, ack_timeout, cm_time};
-use super::{EventKind, MadPath, Recipient};
+use super::{ConversationEventKind, MadPath, Recipient};
 use crate::ids::Gid;
 use crate::mad::{Answered, CmMad, CommId, Message, Mra, Rej, RejReason, Rep, Req, Rtu};
 use crate::time::Time;
@@ -103,7 +103,7 @@ impl Agent {
         self.index(id);
         self.event(
             id,
-            EventKind::Request {
+            ConversationEventKind::Request {
                 req: Box::new(*req),
                 path,
             },
@@ -219,7 +219,7 @@ impl Agent {
         c.ack_timeout = ack_timeout(rep.target_ack_delay, c.packet_life_time);
         self.index(id);
         self.set_state(id, ConversationState::RepRcvd);
-        self.event(id, EventKind::Reply(Box::new(*rep)));
+        self.event(id, ConversationEventKind::Reply(Box::new(*rep)));
     }
 
     /// The REP names a queue pair of a connection that we still have. Our REQ goes out again by its
@@ -267,7 +267,7 @@ impl Agent {
 
     pub(super) fn set_established(&mut self, id: CommId) {
         self.set_state(id, ConversationState::Established);
-        self.event(id, EventKind::Established);
+        self.event(id, ConversationEventKind::Established);
     }
 
     pub(super) fn answer_stranger(&mut self, path: MadPath, remote: CommId, mad: &CmMad) {

@@ -14,7 +14,7 @@ use super::agent::Agent;
 use super::conversation::{Conversation, ConversationState, Phase, Resend};
 use super::receive::Ignored;
 use super::timing::{CM_RESPONSE_TIMEOUT, MAX_CM_RETRIES, SIDR_REPLY_KEPT, cm_time};
-use super::{EventKind, MadPath, Recipient, WrongState};
+use super::{ConversationEventKind, MadPath, Recipient, WrongState};
 use crate::ids::Gid;
 use crate::mad::{CmMad, CommId, Message, SidrRep, SidrReq, SidrStatus};
 use crate::time::Time;
@@ -106,7 +106,7 @@ impl Agent {
             ..Conversation::new(id, path, tid, ConversationState::SidrReqRcvd)
         });
         let req = Box::new(*request);
-        self.event(id, EventKind::Resolution { req, path });
+        self.event(id, ConversationEventKind::Resolution { req, path });
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Agent {
     pub(super) fn on_sidr_rep(&mut self, rep: &SidrRep) {
         let id = CommId(rep.request_id);
         if self.phase(id) == Some(Phase::SidrReqSent) {
-            self.end(id, EventKind::Resolved(Box::new(*rep)));
+            self.end(id, ConversationEventKind::Resolved(Box::new(*rep)));
         }
     }
 

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use super::agent::Agent;
 use super::conversation::{Conversation, ConversationState, Resend};
 use super::timing::cm_time;
-use super::{Event, EventKind, MadPath, Outgoing, Output, Recipient};
+use super::{ConversationEvent, ConversationEventKind, MadPath, OutgoingMad, Output, Recipient};
 use crate::ids::{Gid, Guid, Qpn};
 use crate::mad::{CmMad, CommId};
 use crate::time::Time;
@@ -110,7 +110,7 @@ impl Agent {
     }
 
     /// Removes a conversation with its last event.
-    pub(super) fn end(&mut self, id: CommId, last: EventKind) {
+    pub(super) fn end(&mut self, id: CommId, last: ConversationEventKind) {
         self.event(id, last);
         self.remove(id);
     }
@@ -126,7 +126,7 @@ impl Agent {
 
     pub(super) fn send(&mut self, path: MadPath, to: Recipient, mad: CmMad) {
         self.out
-            .push_back(Output::Send(Box::new(Outgoing { path, to, mad })));
+            .push_back(Output::Send(Box::new(OutgoingMad { path, to, mad })));
     }
 
     pub(super) fn send_rej_timeout(&mut self, id: CommId) {
@@ -162,14 +162,14 @@ impl Agent {
     }
 
     /// Reports an event, unless the owner has destroyed the conversation.
-    pub(super) fn event(&mut self, conversation: CommId, kind: EventKind) {
+    pub(super) fn event(&mut self, conversation: CommId, kind: ConversationEventKind) {
         if self
             .conversations
             .get(&conversation)
             .is_some_and(|c| !c.orphan)
         {
             self.out
-                .push_back(Output::Event(Event { conversation, kind }));
+                .push_back(Output::Event(ConversationEvent { conversation, kind }));
         }
     }
 }

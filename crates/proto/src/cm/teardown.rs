@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::agent::Agent;
 use super::conversation::{ConversationState, Phase};
-use super::{EventKind, MadPath};
+use super::{ConversationEventKind, MadPath};
 use crate::ids::{Gid, Guid};
 use crate::mad::{Answered, CmMad, CommId, Drep, Dreq, Rej, RejReason};
 use crate::time::Time;
@@ -63,7 +63,7 @@ impl Agent {
             )
             | None => return,
         };
-        let event = EventKind::Rejected {
+        let event = ConversationEventKind::Rejected {
             reason: rej.reason,
             private_data: Box::new(rej.private_data.0),
         };
@@ -92,7 +92,7 @@ impl Agent {
                     self.set_established(id);
                 }
                 self.set_state(id, ConversationState::DreqRcvd(mad.tid));
-                self.event(id, EventKind::Disconnected { timed_out: false });
+                self.event(id, ConversationEventKind::Disconnected { timed_out: false });
                 if orphan {
                     // Both asked at once, and no owner is left to answer.
                     self.answer_dreq(now, id, mad.tid);
@@ -136,11 +136,11 @@ impl Agent {
         let is_forgotten = c.asked_after.is_some_and(|(_, asked)| asked == tid);
         match c.state.phase() {
             Phase::Established if is_forgotten => {
-                self.event(id, EventKind::Disconnected { timed_out: false });
+                self.event(id, ConversationEventKind::Disconnected { timed_out: false });
                 self.enter_timewait(now, id);
             }
             Phase::DreqSent => {
-                self.event(id, EventKind::Disconnected { timed_out: false });
+                self.event(id, ConversationEventKind::Disconnected { timed_out: false });
                 self.enter_timewait(now, id);
             }
             // Both asked at once, and the disconnect is reported.

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::bytes::{u32_at, u64_at};
 use super::rdmap::Opcode;
-use super::terminate::{Context, Violation};
+use super::terminate::{RepeatedHeaders, Violation};
 use crate::ids::Key;
 
 /// First byte: the segment is tagged.
@@ -196,7 +196,7 @@ impl<'a> Segment<'a> {
 /// The segment length and the header of a ULPDU, as a TERMINATE repeats them; `None` if it is
 /// shorter than a header.
 #[must_use]
-pub fn context(ulpdu: &[u8]) -> Option<(u16, Context)> {
+pub fn context(ulpdu: &[u8]) -> Option<(u16, RepeatedHeaders)> {
     let tagged = ulpdu.first()? & TAGGED != 0;
     let len = if tagged { Tagged::LEN } else { Untagged::LEN };
     let header = ulpdu.get(..len)?;

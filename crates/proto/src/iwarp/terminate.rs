@@ -169,7 +169,7 @@ impl Violation {
 }
 
 /// A header of the segment that a TERMINATE is about.
-pub type Context = Vec<u8>;
+pub type RepeatedHeaders = Vec<u8>;
 
 /// A TERMINATE message, the last one of a stream (RFC 5040, 4.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,9 +177,9 @@ pub struct Terminate {
     /// Reason for the end of the connection.
     pub reason: Reason,
     /// DDP segment length and DDP header of the segment that it is about.
-    pub segment: Option<(u16, Context)>,
+    pub segment: Option<(u16, RepeatedHeaders)>,
     /// RDMAP header behind the DDP header: a READ request.
-    pub rdmap: Context,
+    pub rdmap: RepeatedHeaders,
 }
 
 /// The segment length follows.
@@ -201,14 +201,14 @@ impl Terminate {
         Self {
             reason,
             segment: None,
-            rdmap: Context::new(),
+            rdmap: RepeatedHeaders::new(),
         }
     }
 
     /// The payload behind the DDP header.
     #[must_use]
-    pub fn emit(&self) -> Context {
-        let mut out = Context::new();
+    pub fn emit(&self) -> RepeatedHeaders {
+        let mut out = RepeatedHeaders::new();
         let Reason { layer, etype, code } = self.reason;
         let mut flags = 0;
         if self.segment.is_some() {

@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::stream::Violation;
+use super::stream::StreamViolation;
 
 /// What the peer is to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Range {
 /// Enforced by: [`on_data`](Self::on_data), which refuses what the peer was not given.
 /// If broken: a peer overwrites bytes that were not read, or a program reads bytes that never came.
 #[derive(Debug)]
-pub struct Incoming {
+pub struct IncomingBytes {
     half: u32,
     credits: u16,
     /// Lengths of messages that were not read to their end, of the oldest what is left.
@@ -57,7 +57,7 @@ pub struct Incoming {
     mark: u16,
 }
 
-impl Incoming {
+impl IncomingBytes {
     /// A ring of two halves, of which the peer knows the first, and so many messages at once.
     #[must_use]
     pub fn new(half: u32, credits: u16) -> Self {
@@ -83,13 +83,13 @@ impl Incoming {
     ///
     /// # Errors
     /// It was not given so much room, or so many messages.
-    pub fn on_data(&mut self, length: u32) -> Result<(), Violation> {
+    pub fn on_data(&mut self, length: u32) -> Result<(), StreamViolation> {
         if self.window == 0 && self.ahead > 0 {
             self.ahead -= 1;
             self.window = self.half;
         }
         if length > self.window {
-            return Err(Violation::Room {
+            return Err(StreamViolation::Room {
                 sent: length,
                 room: self.window,
             });
@@ -99,7 +99,7 @@ impl Incoming {
             return Ok(());
         }
         if self.messages.len() >= usize::from(self.credits) {
-            return Err(Violation::Credits(self.credits));
+            return Err(StreamViolation::Credits(self.credits));
         }
         self.window -= length;
         self.unread += length;

@@ -31,5 +31,5 @@ mod tests;
 
 pub use connection::{ConnectionData, IomapSize};
 pub use message::{Control, Message};
-pub use stream::{Shutdown, Stream, Violation};
+pub use stream::{Shutdown, Stream, StreamViolation};
 pub use target::{ByteOrder, IomapEntry, Target};

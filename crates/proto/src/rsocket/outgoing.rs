@@ -37,7 +37,7 @@ pub struct Staged {
 
 /// A WRITE to post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chunk {
+pub struct WriteChunk {
     /// Where to.
     pub address: u64,
     /// Its key.
@@ -61,7 +61,7 @@ pub struct Sizes {
 
 /// The sending direction of a stream.
 #[derive(Debug)]
-pub struct Outgoing {
+pub struct OutgoingBytes {
     sizes: Sizes,
     target: Target,
     /// Which element of the list the next target comes from.
@@ -76,7 +76,7 @@ pub struct Outgoing {
     posted: VecDeque<Posted>,
 }
 
-impl Outgoing {
+impl OutgoingBytes {
     /// A sender whose peer has given its first target and credits.
     #[must_use]
     pub fn new(sizes: Sizes, first: Target, credits: u16) -> Self {
@@ -135,7 +135,7 @@ impl Outgoing {
     }
 
     /// The next data message for up to `want` bytes: it is counted as posted.
-    pub fn next_chunk(&mut self, want: u32) -> Option<Chunk> {
+    pub fn next_chunk(&mut self, want: u32) -> Option<WriteChunk> {
         if !self.can_post() {
             return None;
         }
@@ -147,7 +147,7 @@ impl Outgoing {
         if length == 0 {
             return None;
         }
-        let chunk = Chunk {
+        let chunk = WriteChunk {
             address: self.target.address,
             key: self.target.key,
             length,
@@ -162,7 +162,7 @@ impl Outgoing {
 
     /// The next plain WRITE of up to `want` bytes to a place that an iomap names. It uses no
     /// credit.
-    pub fn next_write(&mut self, address: u64, key: u32, want: u32) -> Option<Chunk> {
+    pub fn next_write(&mut self, address: u64, key: u32, want: u32) -> Option<WriteChunk> {
         if self.data_free == 0 {
             return None;
         }
@@ -177,7 +177,7 @@ impl Outgoing {
         }
         let staged = (!inline).then(|| self.stage(length));
         self.push(staged);
-        Some(Chunk {
+        Some(WriteChunk {
             address,
             key,
             length,

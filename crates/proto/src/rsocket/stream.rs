@@ -1,13 +1,13 @@
 //! A stream: both directions, and what ends them.
 
 use super::connection::ConnectionData;
-use super::incoming::Incoming;
+use super::incoming::IncomingBytes;
 use super::message::{Control, Message};
-use super::outgoing::{Outgoing, Sizes};
+use super::outgoing::{OutgoingBytes, Sizes};
 
 /// What a peer did that the protocol does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Violation {
+pub enum StreamViolation {
     /// Data without room for it.
     #[error("the peer announced {sent} bytes where it had been given {room}")]
     Room {
@@ -46,9 +46,9 @@ enum Side {
 #[derive(Debug)]
 pub struct Stream {
     /// What is sent.
-    pub outgoing: Outgoing,
+    pub outgoing: OutgoingBytes,
     /// What is received.
-    pub incoming: Incoming,
+    pub incoming: IncomingBytes,
     reading: Side,
     writing: Side,
     /// The peer may have written a target to the list.
@@ -61,8 +61,8 @@ impl Stream {
     #[must_use]
     pub fn new(sizes: Sizes, half: u32, credits: u16, peer: &ConnectionData) -> Self {
         Self {
-            outgoing: Outgoing::new(sizes, peer.buffer, peer.credits),
-            incoming: Incoming::new(half, credits),
+            outgoing: OutgoingBytes::new(sizes, peer.buffer, peer.credits),
+            incoming: IncomingBytes::new(half, credits),
             reading: Side::Open,
             writing: Side::Open,
             list_changed: false,
@@ -73,7 +73,7 @@ impl Stream {
     ///
     /// # Errors
     /// The peer broke the protocol; the connection is of no use any more.
-    pub fn on_message(&mut self, message: Message) -> Result<(), Violation> {
+    pub fn on_message(&mut self, message: Message) -> Result<(), StreamViolation> {
         match message {
             Message::Data(length) => self.incoming.on_data(length)?,
             Message::Update { limit } => {

@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::datagram::{self, Hello, HelloKind};
-use super::outgoing::{Chunk, Sizes};
+use super::outgoing::{Sizes, WriteChunk};
 use super::{
-    ByteOrder, ConnectionData, Control, IomapEntry, IomapSize, Message, Shutdown, Stream, Target,
-    Violation,
+    ByteOrder, ConnectionData, Control, IomapEntry, IomapSize, Message, Shutdown, Stream,
+    StreamViolation, Target,
 };
 use crate::ids::Qpn;
 
@@ -184,7 +184,7 @@ impl End {
         sent
     }
 
-    fn through_ring(&mut self, chunk: &Chunk, part: &[u8]) -> Vec<u8> {
+    fn through_ring(&mut self, chunk: &WriteChunk, part: &[u8]) -> Vec<u8> {
         let Some(staged) = chunk.staged else {
             return part.to_vec();
         };
@@ -326,7 +326,7 @@ fn a_peer_without_room_or_credits_is_refused() {
     let refused = end.stream.on_message(Message::Data(1001));
     assert_eq!(
         refused,
-        Err(Violation::Room {
+        Err(StreamViolation::Room {
             sent: 1001,
             room: 1000
         })
@@ -335,7 +335,7 @@ fn a_peer_without_room_or_credits_is_refused() {
         end.stream.on_message(Message::Data(1)).unwrap();
     }
     let refused = end.stream.on_message(Message::Data(1));
-    assert_eq!(refused, Err(Violation::Credits(16)));
+    assert_eq!(refused, Err(StreamViolation::Credits(16)));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::errno::{Errno, Result};
 use super::listen::Listener;
 use super::options::Options;
 use super::service::Service;
-use super::wait::{Awaited, Signals, Waiters, until};
+use super::wait::{Awaited, Signals, Waiters, until, wait_unless};
 use crate::rdmacm::lock;
 use crate::rdmacm::types::RDMA_PS_TCP;
 
@@ -150,8 +150,7 @@ impl Socket {
 
     /// Tries until `attempt` gives something, asleep in between.
     pub(super) fn wait<T>(&self, attempt: impl FnMut() -> Option<T>) -> Result<T> {
-        let done = self.wait_by(None, attempt)?;
-        Ok(done.expect("invariant: without a deadline only success ends the wait"))
+        wait_unless(false, self, attempt)
     }
 
     /// As [`wait`](Self::wait), with `None` at the deadline.
@@ -167,12 +166,9 @@ impl Socket {
     pub(super) fn wait_unless<T>(
         &self,
         nonblocking: bool,
-        mut attempt: impl FnMut() -> Option<T>,
+        attempt: impl FnMut() -> Option<T>,
     ) -> Result<T> {
-        if nonblocking || self.is_nonblocking() {
-            return attempt().ok_or(Errno(libc::EAGAIN));
-        }
-        self.wait(attempt)
+        wait_unless(nonblocking || self.is_nonblocking(), self, attempt)
     }
 
     /// The connection that a call is about, once it is made.

@@ -1,7 +1,7 @@
 //! Bytes of a connected stream, from and to a program's buffers.
 
 use ferroce_proto::rsocket::Message;
-use ferroce_proto::rsocket::outgoing::{Chunk, FIRST_TRANSFER, MAX_TRANSFER};
+use ferroce_proto::rsocket::outgoing::{FIRST_TRANSFER, MAX_TRANSFER, WriteChunk};
 
 use super::buffers::Buffers;
 use super::connection::{Connection, MAX_INLINE};
@@ -60,7 +60,7 @@ impl Connection {
     /// Brings a chunk's bytes to where they are sent from.
     pub(super) fn with_payload(
         &self,
-        chunk: &Chunk,
+        chunk: &WriteChunk,
         from: &mut Buffers<'_>,
         post: impl FnOnce(Payload<'_>) -> Result<()>,
     ) -> Result<()> {

@@ -296,3 +296,20 @@ pub(super) fn until<T>(
         }
     })
 }
+
+/// Tries until `attempt` gives something, asleep in between; once only for a call that does not
+/// block.
+///
+/// # Errors
+/// EAGAIN if that one try gave nothing. EINTR after a signal with a handler without `SA_RESTART`.
+pub(super) fn wait_unless<T>(
+    nonblocking: bool,
+    awaited: &dyn Awaited,
+    mut attempt: impl FnMut() -> Option<T>,
+) -> Result<T> {
+    if nonblocking {
+        return attempt().ok_or(Errno(libc::EAGAIN));
+    }
+    let done = until(&[awaited], &[], None, Signals::AsRead, attempt)?;
+    Ok(done.expect("invariant: without a deadline only success ends the wait"))
+}

@@ -9,7 +9,7 @@ use ferroce_proto::iwarp::mpa::{Asked, Responder};
 
 use super::{MAX_UNOWNED, Setup, SetupStage, StreamHold, Watched};
 use crate::base::denials::{Asker, Denial};
-use crate::cm::request::{Asked as Request, IdOrigin, Newcomer, RequestRefusal};
+use crate::cm::request::{CheckedRequest, IdOrigin, Newcomer, RequestRefusal};
 use crate::cm::resolve::check_port_space;
 use crate::cm::service::Work;
 use crate::cm::state::{IdState, Progress};
@@ -214,12 +214,12 @@ impl Work<'_> {
         listener: u64,
         socket: &TcpSocket,
         peer: SocketAddr,
-    ) -> Result<Request, RequestRefusal> {
+    ) -> Result<CheckedRequest, RequestRefusal> {
         let local = socket.local_addr().map_err(|_| RequestRefusal::Silent)?;
         let device = self
             .iwarp_device_of(local.ip())
             .ok_or(RequestRefusal::Silent)?;
-        Ok(Request {
+        Ok(CheckedRequest {
             listener,
             src: in_scope(peer, &device),
             dst: in_scope(local, &device),

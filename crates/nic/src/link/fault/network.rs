@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferroce_proto::time::Time;
 
 use super::LinkFault;
-use super::random::{Chance, Random};
+use super::random::{Chance, FaultRandom};
 use crate::base::addressing::Addressing;
 
 /// Packets that are held back at most; what comes on top is lost, as in a router whose queue is
@@ -62,7 +62,7 @@ impl Ord for DelayedPacket {
 #[derive(Debug)]
 pub(crate) struct Network {
     fault: LinkFault,
-    random: Random,
+    random: FaultRandom,
     held: BinaryHeap<Reverse<DelayedPacket>>,
     number: u64,
 }
@@ -72,7 +72,7 @@ impl Network {
     pub(crate) const fn new(fault: LinkFault) -> Self {
         Self {
             fault,
-            random: Random::new(fault.seed),
+            random: FaultRandom::new(fault.seed),
             held: BinaryHeap::new(),
             number: 0,
         }

@@ -26,9 +26,9 @@ impl Chance {
 
 /// The `SplitMix64` generator.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Random(u64);
+pub(super) struct FaultRandom(u64);
 
-impl Random {
+impl FaultRandom {
     pub(super) const fn new(seed: u64) -> Self {
         Self(seed)
     }

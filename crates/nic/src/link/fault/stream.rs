@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferroce_proto::time::Time;
 
 use super::parse_duration;
-use super::random::{Chance, Random};
+use super::random::{Chance, FaultRandom};
 
 /// Bytes that are judged together.
 const CELL: usize = 1024;
@@ -112,7 +112,7 @@ pub(crate) struct Course {
 impl Course {
     /// The course of the connection with a number.
     pub(crate) const fn new(fault: StreamFault, number: u64) -> Self {
-        let seed = Random::at(fault.seed, number).next();
+        let seed = FaultRandom::at(fault.seed, number).next();
         Self {
             fault,
             seed,
@@ -164,7 +164,7 @@ impl Course {
     }
 
     fn cell(&self, number: u64) -> Cell {
-        let (fault, mut random) = (&self.fault, Random::at(self.seed, number));
+        let (fault, mut random) = (&self.fault, FaultRandom::at(self.seed, number));
         let mut cell = Cell::default();
         if random.happens(fault.corrupt) {
             let flips = 1 + random.below(4);
@@ -180,7 +180,7 @@ impl Course {
 
 /// What holds bytes back before TCP gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gate {
+pub(crate) enum DelayGate {
     /// Nothing waits.
     Shut,
     /// Something waits until then.
@@ -189,7 +189,7 @@ pub(crate) enum Gate {
     Open,
 }
 
-impl Gate {
+impl DelayGate {
     /// Whether what is to be sent still waits.
     pub(crate) fn holds(&mut self, fault: &StreamFault, now: Time) -> bool {
         if *self == Self::Shut {

@@ -262,11 +262,11 @@ fn connections_have_their_own_courses() {
 #[test]
 fn a_gate_holds_until_its_time_and_stays_open_until_it_is_shut() {
     let fault = Faults::parse("delay=5ms", IWARP).unwrap().streams.unwrap();
-    let mut gate = Gate::Shut;
+    let mut gate = DelayGate::Shut;
     assert!(gate.holds(&fault, Time(1_000_000)));
-    assert_eq!(gate, Gate::OpensAt(Time(6_000_000)));
+    assert_eq!(gate, DelayGate::OpensAt(Time(6_000_000)));
     assert!(gate.holds(&fault, Time(5_999_999)));
     assert!(!gate.holds(&fault, Time(6_000_000)));
     assert!(!gate.holds(&fault, Time(6_000_001)));
-    assert!(!Gate::Shut.holds(&StreamFault::default(), Time(1)));
+    assert!(!DelayGate::Shut.holds(&StreamFault::default(), Time(1)));
 }

@@ -10,20 +10,20 @@ use ferroce_proto::time::Time;
 
 use super::pieces::Rest;
 use super::{Obstacle, obstacle};
-use crate::link::fault::{Course, Gate, StreamFault};
+use crate::link::fault::{Course, DelayGate, StreamFault};
 
 /// Most bytes of one write: they are copied, since those of the program must not change.
 const WRITE_BYTES: usize = 64 << 10;
 
 /// The faults of a process's streams.
 #[derive(Debug)]
-pub(crate) struct BadNetwork {
+pub(crate) struct StreamFaults {
     fault: StreamFault,
     /// Connections so far.
     connections: AtomicU64,
 }
 
-impl BadNetwork {
+impl StreamFaults {
     pub(crate) const fn new(fault: StreamFault) -> Self {
         Self {
             fault,
@@ -38,7 +38,7 @@ impl BadNetwork {
             fault: self.fault,
             is_unnoticed: self.fault.damages() && !has_crc,
             course: Course::new(self.fault, number),
-            gate: Gate::Shut,
+            gate: DelayGate::Shut,
         }
     }
 }
@@ -53,7 +53,7 @@ pub(crate) struct BadWayOut {
     /// Bytes are damaged, and no CRC tells the peer.
     is_unnoticed: bool,
     course: Course,
-    gate: Gate,
+    gate: DelayGate,
 }
 
 impl BadWayOut {
@@ -90,14 +90,14 @@ impl BadWayOut {
 
     /// There is nothing more to send: what comes next waits anew.
     pub(super) const fn on_drained(&mut self) {
-        self.gate = Gate::Shut;
+        self.gate = DelayGate::Shut;
     }
 
     /// Until when what is to be sent waits.
     pub(super) const fn held_until(&self) -> Option<Time> {
         match self.gate {
-            Gate::OpensAt(at) => Some(at),
-            Gate::Shut | Gate::Open => None,
+            DelayGate::OpensAt(at) => Some(at),
+            DelayGate::Shut | DelayGate::Open => None,
         }
     }
 }

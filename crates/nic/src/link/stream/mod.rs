@@ -14,7 +14,7 @@ use ferroce_proto::iwarp::mpa::{Agreement, Ticket};
 use ferroce_proto::mr::{Memory, Piece};
 use ferroce_proto::time::Time;
 
-pub(crate) use bad_network::{BadNetwork, BadWayOut};
+pub(crate) use bad_network::{BadWayOut, StreamFaults};
 
 /// Segments for a Ferroce: its FPDUs may be as long as can be.
 const FERROCE_SEGMENT: usize = 1 << 16;

@@ -18,12 +18,12 @@ const RETRY: Duration = Duration::from_millis(1);
 
 /// Faults that the user asked for, with the timer that wakes up for frames that were held back.
 #[derive(Debug)]
-pub(super) struct BadNetwork {
+pub(super) struct PacketFaults {
     network: Mutex<Network>,
     timer: TimerFd,
 }
 
-impl BadNetwork {
+impl PacketFaults {
     pub(super) fn new(fault: LinkFault) -> Result<Self, Error> {
         let timer = TimerFd::new().map_err(|e| {
             Error::new(

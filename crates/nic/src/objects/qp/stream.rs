@@ -271,7 +271,7 @@ impl Qp {
             return;
         };
         while let Some(event) = iwarp.poll_event() {
-            if let iwarp::Event::Ended(ended) = event {
+            if let iwarp::StreamEvent::Ended(ended) = event {
                 self.note_end(ended, iwarp.has_terminated());
                 if let Some(id) = id {
                     self.pd.context().engine().on_stream_ended(id);

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::world::*;
-use crate::cm::{Agent, EventKind, Ignored, Phase};
+use crate::cm::{Agent, ConversationEventKind, Ignored, Phase};
 use crate::ids::Gid;
 use crate::mad::{Answered, CmMad, CommId, Message, Rej, RejReason, Rep};
 
@@ -282,7 +282,7 @@ fn a_rejected_request_is_found_by_guid_only_with_reason_timeout() {
     assert!(
         !w.events[B]
             .iter()
-            .any(|e| matches!(e.kind, EventKind::Rejected { .. }))
+            .any(|e| matches!(e.kind, ConversationEventKind::Rejected { .. }))
     );
 }
 

@@ -7,7 +7,7 @@ use std::string::String;
 use std::vec::Vec;
 
 use super::world::*;
-use crate::cm::{Agent, EventKind, Phase};
+use crate::cm::{Agent, ConversationEventKind, Phase};
 use crate::mad::{CommId, RejReason};
 
 /// What happened to a conversation, in order.
@@ -35,30 +35,30 @@ impl Owners {
         }
     }
 
-    fn answer(&mut self, agent: usize, id: CommId, kind: &EventKind) {
+    fn answer(&mut self, agent: usize, id: CommId, kind: &ConversationEventKind) {
         let w = &mut self.world;
         let (now, dice) = (w.now, w.draw(10));
         match kind {
-            EventKind::Request { .. } if dice == 0 => {
+            ConversationEventKind::Request { .. } if dice == 0 => {
                 let _ = w.agents[agent].reject(now, id, RejReason::CONSUMER_DEFINED, no_data());
             }
-            EventKind::Request { .. } if dice == 1 => {
+            ConversationEventKind::Request { .. } if dice == 1 => {
                 let _ = w.agents[agent].delay(id);
             }
-            EventKind::Request { .. } => {
+            ConversationEventKind::Request { .. } => {
                 self.next_qpn += 1;
                 let _ = w.agents[agent].accept(now, id, rep(agent, self.next_qpn));
             }
-            EventKind::Reply(_) if dice == 0 => {
+            ConversationEventKind::Reply(_) if dice == 0 => {
                 let _ = w.agents[agent].reject(now, id, RejReason::CONSUMER_DEFINED, no_data());
             }
-            EventKind::Reply(_) => {
+            ConversationEventKind::Reply(_) => {
                 let _ = w.agents[agent].establish(id);
             }
-            EventKind::Disconnected { .. } if dice < 7 => {
+            ConversationEventKind::Disconnected { .. } if dice < 7 => {
                 let _ = w.agents[agent].disconnect(now, id);
             }
-            EventKind::Disconnected { .. } => w.agents[agent].destroy(now, id),
+            ConversationEventKind::Disconnected { .. } => w.agents[agent].destroy(now, id),
             _ => {}
         }
     }
@@ -215,7 +215,7 @@ fn a_lossy_network_does_not_prevent_connections() {
             w.run(Duration::from_millis(100));
             while let Some(event) = w.events[B].pop_front() {
                 log.push(name_of(&event.kind));
-                if matches!(event.kind, EventKind::Request { .. }) {
+                if matches!(event.kind, ConversationEventKind::Request { .. }) {
                     b = Some(event.conversation);
                     w.agents[B]
                         .accept(w.now, event.conversation, rep(B, 0x22))
@@ -224,7 +224,7 @@ fn a_lossy_network_does_not_prevent_connections() {
             }
             while let Some(event) = w.events[A].pop_front() {
                 assert!(
-                    matches!(event.kind, EventKind::Reply(_)),
+                    matches!(event.kind, ConversationEventKind::Reply(_)),
                     "seed {seed}: {event:?}"
                 );
                 w.agents[A].establish(a).unwrap();

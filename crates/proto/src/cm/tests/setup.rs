@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::world::*;
-use crate::cm::{EventKind, Phase};
+use crate::cm::{ConversationEventKind, Phase};
 use crate::mad::{Answered, CmMad, CommId, Message, Mra, PrivateData, RejReason};
 
 #[test]
@@ -13,7 +13,7 @@ fn a_connection_takes_three_messages() {
     let () = b;
     w.settle();
     let request = w.event(B);
-    let EventKind::Request { req, path } = &request.kind else {
+    let ConversationEventKind::Request { req, path } = &request.kind else {
         panic!("{request:?}")
     };
     assert_eq!(
@@ -29,7 +29,7 @@ fn a_connection_takes_three_messages() {
     w.agents[B].accept(w.now, b, rep(B, 0x22)).unwrap();
     w.settle();
     let reply = w.event(A);
-    let EventKind::Reply(rep) = &reply.kind else {
+    let ConversationEventKind::Reply(rep) = &reply.kind else {
         panic!("{reply:?}")
     };
     assert_eq!((rep.local_comm_id, rep.remote_comm_id), (b, a));
@@ -89,7 +89,7 @@ fn an_application_rejects_with_private_data() {
     );
     w.settle();
     let event = w.event(A);
-    let EventKind::Rejected {
+    let ConversationEventKind::Rejected {
         reason,
         private_data,
     } = event.kind

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::world::*;
-use crate::cm::{Agent, EventKind, Phase, answer_unoffered};
+use crate::cm::{Agent, ConversationEventKind, Phase, answer_unoffered};
 use crate::ids::Qpn;
 use crate::mad::{CmMad, CommId, Message, PrivateData, ServiceId, SidrRep, SidrReq, SidrStatus};
 
@@ -43,7 +43,7 @@ impl World {
         let a = self.resolve(A, B);
         self.settle();
         let event = self.event(B);
-        let EventKind::Resolution { req, path } = event.kind else {
+        let ConversationEventKind::Resolution { req, path } = event.kind else {
             panic!("{event:?}");
         };
         assert_eq!(req.private_data, request().private_data);
@@ -56,7 +56,7 @@ impl World {
         let event = self.event(agent);
         assert_eq!(event.conversation, id);
         match event.kind {
-            EventKind::Resolved(rep) => *rep,
+            ConversationEventKind::Resolved(rep) => *rep,
             other => panic!("{other:?}"),
         }
     }

@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::string::String;
 use std::vec::Vec;
 
-use crate::cm::{Agent, Config, Event, EventKind, Ignored, MadPath, Output, Phase, Random};
+use crate::cm::{
+    Agent, Config, ConversationEvent, ConversationEventKind, Ignored, MadPath, Output, Phase,
+    Random,
+};
 use crate::ids::{DEFAULT_PKEY, Gid, Guid, Psn, Qpn};
 use crate::mad::{CmMad, CommId, Mad, Message, PathSpec, PrivateData, Rej, Rep, Req, ServiceId};
 use crate::time::Time;
@@ -32,7 +35,7 @@ pub(super) struct World {
     pub(super) now: Time,
     pub(super) agents: Vec<Agent>,
     /// Events that nobody took yet, by agent.
-    pub(super) events: Vec<VecDeque<Event>>,
+    pub(super) events: Vec<VecDeque<ConversationEvent>>,
     /// Names of the messages that were sent, by agent, before any was lost.
     pub(super) sent: Vec<Vec<&'static str>>,
     pub(super) faults: Faults,
@@ -198,7 +201,7 @@ impl World {
 
     /// The oldest event of an agent.
     #[track_caller]
-    pub(super) fn event(&mut self, agent: usize) -> Event {
+    pub(super) fn event(&mut self, agent: usize) -> ConversationEvent {
         self.events[agent].pop_front().expect("an event")
     }
 
@@ -249,7 +252,10 @@ impl World {
         let a = self.connect(A, B, 0x11);
         self.settle();
         let event = self.event(B);
-        assert!(matches!(event.kind, EventKind::Request { .. }), "{event:?}");
+        assert!(
+            matches!(event.kind, ConversationEventKind::Request { .. }),
+            "{event:?}"
+        );
         (a, event.conversation)
     }
 
@@ -260,7 +266,10 @@ impl World {
         self.agents[B].accept(self.now, b, rep(B, 0x22)).unwrap();
         self.settle();
         let event = self.event(A);
-        assert!(matches!(event.kind, EventKind::Reply(_)), "{event:?}");
+        assert!(
+            matches!(event.kind, ConversationEventKind::Reply(_)),
+            "{event:?}"
+        );
         (a, b)
     }
 
@@ -323,18 +332,18 @@ pub(super) fn no_data() -> PrivateData<{ Rej::PRIVATE }> {
     PrivateData::default()
 }
 
-pub(super) fn name_of(kind: &EventKind) -> String {
+pub(super) fn name_of(kind: &ConversationEventKind) -> String {
     match kind {
-        EventKind::Request { .. } => "Request".into(),
-        EventKind::Resolution { .. } => "Resolution".into(),
-        EventKind::Resolved(rep) => std::format!("Resolved {}", rep.status.0),
-        EventKind::Reply(_) => "Reply".into(),
-        EventKind::Established => "Established".into(),
-        EventKind::Rejected { reason, .. } => std::format!("Rejected {}", reason.0),
-        EventKind::Unreachable => "Unreachable".into(),
-        EventKind::Disconnected { timed_out: false } => "Disconnected".into(),
-        EventKind::Disconnected { timed_out: true } => "Disconnected, timed out".into(),
-        EventKind::TimewaitExit => "TimewaitExit".into(),
+        ConversationEventKind::Request { .. } => "Request".into(),
+        ConversationEventKind::Resolution { .. } => "Resolution".into(),
+        ConversationEventKind::Resolved(rep) => std::format!("Resolved {}", rep.status.0),
+        ConversationEventKind::Reply(_) => "Reply".into(),
+        ConversationEventKind::Established => "Established".into(),
+        ConversationEventKind::Rejected { reason, .. } => std::format!("Rejected {}", reason.0),
+        ConversationEventKind::Unreachable => "Unreachable".into(),
+        ConversationEventKind::Disconnected { timed_out: false } => "Disconnected".into(),
+        ConversationEventKind::Disconnected { timed_out: true } => "Disconnected, timed out".into(),
+        ConversationEventKind::TimewaitExit => "TimewaitExit".into(),
     }
 }
 

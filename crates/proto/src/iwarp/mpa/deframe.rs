@@ -11,7 +11,7 @@ use crate::iwarp::terminate::Violation;
 
 /// What [`Deframer::take`] made of some bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Taken<'a> {
+pub struct Deframed<'a> {
     /// Bytes that are done with. The others are to be handed in again, with what follows them.
     pub used: usize,
     /// A ULPDU whose CRC was right; `None` if the bytes end within it.
@@ -61,7 +61,7 @@ impl Deframer {
     ///
     /// # Errors
     /// The violation by which the stream ends; it does not recover.
-    pub fn take<'a>(&'a mut self, input: &'a [u8]) -> Result<Taken<'a>, Violation> {
+    pub fn take<'a>(&'a mut self, input: &'a [u8]) -> Result<Deframed<'a>, Violation> {
         if let Some(violation) = self.broken {
             return Err(violation);
         }
@@ -77,7 +77,7 @@ impl Deframer {
             Some(spacing) => self.collect_marked(input, spacing)?,
         };
         let ulpdu = if whole { Some(self.give_held()?) } else { None };
-        Ok(Taken { used, ulpdu })
+        Ok(Deframed { used, ulpdu })
     }
 
     /// Bytes until the end of the FPDU that has begun, or of its length field, without markers.
@@ -105,10 +105,10 @@ impl Deframer {
     }
 
     /// Gives an FPDU away where it is.
-    fn give_input<'a>(&mut self, input: &'a [u8], len: usize) -> Result<Taken<'a>, Violation> {
+    fn give_input<'a>(&mut self, input: &'a [u8], len: usize) -> Result<Deframed<'a>, Violation> {
         let ulpdu = check(&input[..len], self.crc.then_some(0), 0);
         let ulpdu = ulpdu.inspect_err(|&violation| self.broken = Some(violation))?;
-        Ok(Taken {
+        Ok(Deframed {
             used: len,
             ulpdu: Some(ulpdu),
         })

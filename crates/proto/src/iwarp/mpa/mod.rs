@@ -20,8 +20,8 @@ pub mod outgoing;
 pub mod responder;
 
 pub use agree::{Agreement, Ready, Wishes, WithinHost};
-pub use deframe::{Deframer, Taken};
+pub use deframe::{Deframed, Deframer};
 pub use frame::{Frame, FrameKind, ReadWords, Rtr, StartupError, Ticket};
 pub use initiator::{Initiator, Outcome};
-pub use outgoing::{Framing, Outgoing, Run};
+pub use outgoing::{Framing, OutgoingFpdus, Run};
 pub use responder::{Asked, Responder};

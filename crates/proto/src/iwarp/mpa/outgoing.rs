@@ -122,7 +122,7 @@ impl<P> Part<P> {
 
 /// FPDUs that TCP has not taken yet.
 #[derive(Debug)]
-pub struct Outgoing<P> {
+pub struct OutgoingFpdus<P> {
     buffer: Vec<u8>,
     /// Bytes of the buffer that were taken.
     taken: usize,
@@ -137,7 +137,7 @@ pub struct Outgoing<P> {
     pushed: u32,
 }
 
-impl<P> Default for Outgoing<P> {
+impl<P> Default for OutgoingFpdus<P> {
     fn default() -> Self {
         Self {
             buffer: Vec::new(),
@@ -151,7 +151,7 @@ impl<P> Default for Outgoing<P> {
     }
 }
 
-impl<P> Outgoing<P> {
+impl<P> OutgoingFpdus<P> {
     /// Bytes that TCP has not taken.
     #[must_use]
     pub const fn left(&self) -> usize {

@@ -9,7 +9,7 @@
 //! Nobody tells this end when the peer has caught up, so nothing waits for that: work that meets
 //! FPDUs on their way goes by FPDUs. A WRITE with immediate takes a receive, and goes by them too.
 
-use super::sends::{SendFault, Wqe};
+use super::sends::{WorkFault, Wqe};
 use super::{Gate, IwQp};
 use crate::ids::{Psn, Qpn};
 use crate::mr::{Access, Pieces, Rights, RightsError};
@@ -89,7 +89,7 @@ impl IwQp {
             Payload::Inline(_) => Ok(()),
         };
         let outcome = placed
-            .map_err(|_| SendFault::Of(serial, Fault::LOCAL_KEY))
+            .map_err(|_| WorkFault::Of(serial, Fault::LOCAL_KEY))
             .and_then(|()| self.sends.done(&self.shared, cx.sink, serial));
         self.settle(cx, outcome);
     }

@@ -3,33 +3,33 @@
 use alloc::vec::Vec;
 use core::convert::Infallible;
 
-use super::sends::SendFault;
+use super::sends::WorkFault;
 use super::{Ended, Gate, IwQp, Teardown};
 use crate::ids::Key;
 use crate::iwarp::ddp::{self, Header, Untagged};
 use crate::iwarp::rdmap::{Opcode, QUEUE_TERMINATE};
-use crate::iwarp::terminate::{Context, Reason, Terminate, Violation};
+use crate::iwarp::terminate::{Reason, RepeatedHeaders, Terminate, Violation};
 use crate::rc::Cx;
 use crate::rc::fault::Fault;
 use crate::verbs::{QpEvent, QpState};
 
 /// What the peer did, and what follows here.
 #[derive(Clone, Debug)]
-pub(super) struct Refusal {
+pub(super) struct StreamRefusal {
     pub(super) violation: Violation,
     /// What the program is told if no completion tells it.
     pub(super) event: Option<QpEvent>,
     /// How the receive in hand fails; without this it is flushed.
     pub(super) recv: Option<Fault>,
     /// The READ request that the TERMINATE repeats.
-    pub(super) rdmap: Context,
+    pub(super) rdmap: RepeatedHeaders,
     /// The segment that the TERMINATE repeats.
-    pub(super) segment: Option<(u16, Context)>,
+    pub(super) segment: Option<(u16, RepeatedHeaders)>,
 }
 
 /// How the work fails that was in hand when the stream ended. All other work is flushed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Faults {
+struct EndFaults {
     /// Serial number of a send work request, and its failure.
     send: Option<(u64, Fault)>,
     /// Failure of the receive in hand.
@@ -38,55 +38,55 @@ struct Faults {
 
 /// Why the stream cannot go on.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum StreamStop {
     /// Posted work failed.
-    Send(SendFault),
+    Send(WorkFault),
     /// The peer has broken a rule, or something at this end keeps it from being served.
-    Refused(Refusal),
+    Refused(StreamRefusal),
     /// A completion queue overflowed: the program learns it by an event.
     Overflow,
     /// The peer has sent a TERMINATE.
     Terminated(Reason),
 }
 
-impl Refusal {
+impl StreamRefusal {
     pub(super) fn new(violation: Violation) -> Self {
         Self {
             violation,
             event: None,
             recv: None,
-            rdmap: Context::new(),
+            rdmap: RepeatedHeaders::new(),
             segment: None,
         }
     }
 }
 
-impl From<Violation> for Stop {
+impl From<Violation> for StreamStop {
     fn from(violation: Violation) -> Self {
         // Without a receive in hand only an event can tell the program.
         let event = Some(QpEvent::Fatal);
-        Self::Refused(Refusal {
+        Self::Refused(StreamRefusal {
             event,
-            ..Refusal::new(violation)
+            ..StreamRefusal::new(violation)
         })
     }
 }
 
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
+impl From<StreamRefusal> for StreamStop {
+    fn from(refusal: StreamRefusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl Stop {
+impl StreamStop {
     /// The receive queue's CQ overflowed.
     pub(super) const CQ_OVERFLOW: Self = Self::Overflow;
     /// A key opens the bytes, but the program has unmapped the memory.
-    pub(super) const UNMAPPED: Self = Self::Refused(Refusal {
+    pub(super) const UNMAPPED: Self = Self::Refused(StreamRefusal {
         violation: Violation::LocalCatastrophic,
         event: Some(QpEvent::Fatal),
         recv: None,
-        rdmap: Context::new(),
+        rdmap: RepeatedHeaders::new(),
         segment: None,
     });
 
@@ -115,7 +115,7 @@ impl IwQp {
     /// this end; if they are the program's again, the connection is reset.
     pub fn abort(&mut self, cx: &mut Cx<'_>) {
         if self.ended.is_none() {
-            self.end(cx, Ended::Aborted, Faults::default(), None);
+            self.end(cx, Ended::Aborted, EndFaults::default(), None);
         }
     }
 
@@ -130,7 +130,7 @@ impl IwQp {
             } else {
                 Ended::PeerClosed
             };
-            self.end(cx, ended, Faults::default(), None);
+            self.end(cx, ended, EndFaults::default(), None);
         } else if self.teardown == Teardown::Drain {
             self.teardown = Teardown::Close;
         }
@@ -138,42 +138,42 @@ impl IwQp {
 
     /// A completion queue that it uses has overflowed, by whatever queue pair.
     pub fn on_cq_overflow(&mut self, cx: &mut Cx<'_>) {
-        self.stop(cx, Stop::CQ_OVERFLOW);
+        self.stop(cx, StreamStop::CQ_OVERFLOW);
     }
 
     /// TCP has taken everything.
     pub(super) fn on_drained(&mut self, cx: &mut Cx<'_>) {
         if self.is_closing && self.ended.is_none() {
-            self.end(cx, Ended::Disconnected, Faults::default(), None);
+            self.end(cx, Ended::Disconnected, EndFaults::default(), None);
         }
     }
 
     /// Posted work went on, or failed.
-    pub(super) fn settle(&mut self, cx: &mut Cx<'_>, outcome: Result<(), SendFault>) {
+    pub(super) fn settle(&mut self, cx: &mut Cx<'_>, outcome: Result<(), WorkFault>) {
         if let Err(fault) = outcome {
-            self.stop(cx, Stop::Send(fault));
+            self.stop(cx, StreamStop::Send(fault));
         }
     }
 
     /// The one place where a failure becomes a TERMINATE, completions and a state.
-    pub(super) fn stop(&mut self, cx: &mut Cx<'_>, stop: Stop) {
+    pub(super) fn stop(&mut self, cx: &mut Cx<'_>, stop: StreamStop) {
         if self.ended.is_some() {
             return;
         }
         let local = || Terminate::new(Violation::LocalCatastrophic.reason());
         match stop {
-            Stop::Send(SendFault::Of(serial, fault)) => {
-                let faults = Faults {
+            StreamStop::Send(WorkFault::Of(serial, fault)) => {
+                let faults = EndFaults {
                     send: Some((serial, fault)),
                     recv: None,
                 };
                 self.end(cx, Ended::LocalFault, faults, Some(local()));
             }
-            Stop::Send(SendFault::CqOverflow) | Stop::Overflow => {
+            StreamStop::Send(WorkFault::CqOverflow) | StreamStop::Overflow => {
                 cx.sink.event(QpEvent::Fatal);
-                self.end(cx, Ended::LocalFault, Faults::default(), Some(local()));
+                self.end(cx, Ended::LocalFault, EndFaults::default(), Some(local()));
             }
-            Stop::Refused(refusal) => {
+            StreamStop::Refused(refusal) => {
                 if let Some(event) = refusal.event {
                     cx.sink.event(event);
                 }
@@ -183,19 +183,25 @@ impl IwQp {
                     rdmap: refusal.rdmap,
                 };
                 let ended = Ended::Violation(refusal.violation);
-                let faults = Faults {
+                let faults = EndFaults {
                     send: None,
                     recv: refusal.recv,
                 };
                 self.end(cx, ended, faults, Some(terminate));
             }
-            Stop::Terminated(reason) => {
-                self.end(cx, Ended::Terminated(reason), Faults::default(), None);
+            StreamStop::Terminated(reason) => {
+                self.end(cx, Ended::Terminated(reason), EndFaults::default(), None);
             }
         }
     }
 
-    fn end(&mut self, cx: &mut Cx<'_>, ended: Ended, faults: Faults, terminate: Option<Terminate>) {
+    fn end(
+        &mut self,
+        cx: &mut Cx<'_>,
+        ended: Ended,
+        faults: EndFaults,
+        terminate: Option<Terminate>,
+    ) {
         let first_time = self.shared.attr.qp_state != QpState::Err;
         self.shared.attr.qp_state = QpState::Err;
         self.ended = Some(ended);

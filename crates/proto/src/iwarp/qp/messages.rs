@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 use core::convert::Infallible;
 
-use super::end::Stop;
+use super::end::StreamStop;
 use super::pack::Turn;
-use super::sends::{Asked, ResponseKind, SendFault, Wqe};
+use super::sends::{AwaitedAnswer, ResponseKind, WorkFault, Wqe};
 use super::serve;
 use super::transmit::{Source, open_list};
 use super::{IwQp, Stream};
@@ -23,13 +23,13 @@ use crate::rc::{Cx, scatter};
 use crate::verbs::{Payload, RemoteAddr, SendFlags, SendOp};
 
 /// Part of a message that one FPDU has.
-struct Cut {
+struct FpduPart {
     offset: u32,
     len: u32,
     last: bool,
 }
 
-impl Cut {
+impl FpduPart {
     fn extent(&self) -> Extent {
         Extent {
             offset: self.offset,
@@ -40,10 +40,10 @@ impl Cut {
 
 impl Stream {
     /// Cuts what follows `offset` of a message of `length` bytes to what fits behind a header.
-    fn cut(&self, header: usize, offset: u32, length: u32) -> Cut {
+    fn cut(&self, header: usize, offset: u32, length: u32) -> FpduPart {
         let room = u32::try_from(self.max_ulpdu - header).unwrap_or(u32::MAX);
         let len = room.min(length - offset);
-        Cut {
+        FpduPart {
             offset,
             len,
             last: offset + len == length,
@@ -88,7 +88,7 @@ impl IwQp {
                 };
                 let answer = push_read(stream, &mut self.turn, request);
                 let serial = None;
-                self.sends.asked.push_back(Asked { answer, serial });
+                self.sends.asked.push_back(AwaitedAnswer { answer, serial });
             }
         }
     }
@@ -102,7 +102,7 @@ pub(super) fn pack_response(
     cx: &Cx<'_>,
     by: Accessor,
     request: &ReadRequest,
-) -> Result<bool, Stop> {
+) -> Result<bool, StreamStop> {
     let cut = stream.cut(Tagged::LEN, turn.offset, request.length);
     let at = |base: u64| base.wrapping_add(cut.offset.into());
     let header = Header::Tagged(Tagged {
@@ -121,7 +121,7 @@ pub(super) fn pack_response(
         stream
             .outgoing
             .push(&mut stream.framing, &header, fill, None)
-            .map_err(|_| Stop::UNMAPPED)?;
+            .map_err(|_| StreamStop::UNMAPPED)?;
     } else {
         let source = Source::Read { stag, to };
         stream.outgoing.push_payload(&header, source, cut.len, None);
@@ -138,12 +138,12 @@ pub(super) fn pack_data(
     pd: PdId,
     serial: u64,
     wqe: &Wqe,
-) -> Result<bool, SendFault> {
+) -> Result<bool, WorkFault> {
     let (header, cut) = data_header(stream, turn, wqe);
     let is_whole = cut.last && !matches!(wqe.wr.op, SendOp::WriteImm(..));
     let done = is_whole.then_some(serial);
     let (payload, range) = (&wqe.wr.payload, cut.extent());
-    let lost = |_| SendFault::Of(serial, Fault::LOCAL_KEY);
+    let lost = |_| WorkFault::Of(serial, Fault::LOCAL_KEY);
     match payload {
         Payload::Sges(sges) if !stream.framing.copies() && cut.len > 0 => {
             open_list(cx.rights, pd, sges, range, |_| {}).map_err(lost)?;
@@ -171,7 +171,7 @@ pub(super) fn pack_data(
 }
 
 /// The header of the next segment of a WRITE or SEND, and which bytes follow.
-fn data_header(stream: &Stream, turn: &Turn, wqe: &Wqe) -> (HeaderBytes, Cut) {
+fn data_header(stream: &Stream, turn: &Turn, wqe: &Wqe) -> (HeaderBytes, FpduPart) {
     let (offset, length) = (turn.offset, wqe.length);
     if let SendOp::Write(to) | SendOp::WriteImm(to, _) = wqe.wr.op {
         let cut = stream.cut(Tagged::LEN, offset, length);

@@ -38,7 +38,7 @@ mod untagged;
 
 use core::time::Duration;
 
-use super::mpa::{Agreement, Deframer, Framing, Outgoing, Ready};
+use super::mpa::{Agreement, Deframer, Framing, OutgoingFpdus, Ready};
 use super::terminate::{Reason, Violation};
 use crate::mr::{Access, Accessor};
 use crate::rc::config::QpShared;
@@ -46,11 +46,11 @@ use crate::rc::{Cx, LocalCx, RcConfig, post};
 use crate::time::Time;
 use crate::verbs::{PostError, QpAttr, QpState, RecvWr, SendOp, SendWr};
 
-use end::Stop;
+use end::StreamStop;
 use pack::Turn;
 use receive::Receives;
-use sends::Sends;
-use serve::Serves;
+use sends::PostedSends;
+use serve::ServeQueue;
 use transmit::Source;
 
 /// How long an end holds its first FPDU back from other makes while the peer says nothing.
@@ -77,7 +77,7 @@ const MAX_PACKED: usize = 256 << 10;
 
 /// What the owner learns besides completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum StreamEvent {
     /// The first FPDU of the peer has come. Where a first message was agreed on, a responder's
     /// connection stands only now.
     Heard,
@@ -132,7 +132,7 @@ struct Stream {
     agreement: Agreement,
     deframer: Deframer,
     framing: Framing,
-    outgoing: Outgoing<Source>,
+    outgoing: OutgoingFpdus<Source>,
     /// Longest ULPDU that is sent.
     max_ulpdu: usize,
     gate: Gate,
@@ -148,10 +148,10 @@ struct Stream {
 pub struct IwQp {
     shared: QpShared,
     stream: Option<Stream>,
-    sends: Sends,
+    sends: PostedSends,
     turn: Turn,
     receives: Receives,
-    serves: Serves,
+    serves: ServeQueue,
     /// The program has disconnected: what is packed goes out, nothing else.
     is_closing: bool,
     ended: Option<Ended>,
@@ -171,10 +171,10 @@ impl IwQp {
         Self {
             shared,
             stream: None,
-            sends: Sends::default(),
+            sends: PostedSends::default(),
             turn: Turn::default(),
             receives: Receives::default(),
-            serves: Serves::default(),
+            serves: ServeQueue::default(),
             is_closing: false,
             ended: None,
             has_terminated: false,
@@ -248,7 +248,7 @@ impl IwQp {
             deframer: Deframer::new(agreement),
             max_ulpdu: framing.max_ulpdu(segment),
             framing,
-            outgoing: Outgoing::default(),
+            outgoing: OutgoingFpdus::default(),
             gate,
             heard: false,
             processed: 0,
@@ -395,7 +395,7 @@ impl IwQp {
         cx: &mut Cx<'_>,
         stream: &mut Stream,
         mut bytes: &[u8],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StreamStop> {
         loop {
             let taken = stream.deframer.take(bytes).inspect_err(|_| {
                 // The initiator has the reply, since it has sent something.
@@ -454,12 +454,12 @@ impl IwQp {
     }
 
     /// What has happened since the last call, one after the other.
-    pub fn poll_event(&mut self) -> Option<Event> {
+    pub fn poll_event(&mut self) -> Option<StreamEvent> {
         if core::mem::take(&mut self.news.0) {
-            return Some(Event::Heard);
+            return Some(StreamEvent::Heard);
         }
         let ended = self.ended.filter(|_| core::mem::take(&mut self.news.1));
-        ended.map(Event::Ended)
+        ended.map(StreamEvent::Ended)
     }
 
     /// What the owner is to do with the connection.

@@ -1,11 +1,11 @@
 //! Posted work and answers to FPDUs. Messages are packed one after the other: segments of two
 //! messages never interleave, since siw takes that as an error where both are tagged.
 
-use super::end::Stop;
+use super::end::StreamStop;
 use super::messages::{
     pack_atomic, pack_atomic_response, pack_data, pack_immediate, pack_read, pack_response,
 };
-use super::sends::{Asked, SendFault};
+use super::sends::{AwaitedAnswer, WorkFault};
 use super::serve::Serve;
 use super::{Gate, IwQp};
 use crate::iwarp::rdmap::AtomicOp;
@@ -94,7 +94,7 @@ impl IwQp {
                 return;
             }
             let outcome = match self.next() {
-                What::Work => self.pack_work(cx).map_err(Stop::Send),
+                What::Work => self.pack_work(cx).map_err(StreamStop::Send),
                 What::ResponseKind => self.pack_answer(cx),
             };
             if let Err(stop) = outcome {
@@ -121,7 +121,7 @@ impl IwQp {
         (self.turn.current, self.turn.offset, self.turn.wrote) = (None, 0, false);
     }
 
-    fn pack_work(&mut self, cx: &Cx<'_>) -> Result<(), SendFault> {
+    fn pack_work(&mut self, cx: &Cx<'_>) -> Result<(), WorkFault> {
         let (Some((serial, wqe)), Some(stream)) = (self.sends.at_cursor(), &mut self.stream) else {
             return Ok(());
         };
@@ -151,7 +151,7 @@ impl IwQp {
         };
         if let Some(answer) = asked {
             let serial = Some(serial);
-            self.sends.asked.push_back(Asked { answer, serial });
+            self.sends.asked.push_back(AwaitedAnswer { answer, serial });
         }
         if ends {
             self.sends.advance();
@@ -160,7 +160,7 @@ impl IwQp {
         Ok(())
     }
 
-    fn pack_answer(&mut self, cx: &Cx<'_>) -> Result<(), Stop> {
+    fn pack_answer(&mut self, cx: &Cx<'_>) -> Result<(), StreamStop> {
         let by = self.accessor();
         let (Some(serve), Some(stream)) = (self.serves.front(), &mut self.stream) else {
             return Ok(());

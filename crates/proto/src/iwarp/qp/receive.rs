@@ -3,8 +3,8 @@
 use alloc::collections::VecDeque;
 
 use super::IwQp;
-use super::end::Stop;
-use super::untagged::Message;
+use super::end::StreamStop;
+use super::untagged::UntaggedMessage;
 use crate::ids::PdId;
 use crate::iwarp::ddp::{Header, Segment, Untagged};
 use crate::iwarp::mpa::Agreement;
@@ -19,7 +19,7 @@ use crate::verbs::RecvWr;
 
 /// A receive work request that was taken for the message in work.
 #[derive(Debug)]
-pub(super) struct HeldReceive {
+pub(super) struct ReceiveInHand {
     pub(super) wr: RecvWr,
     /// Protection domain of its keys.
     pub(super) pd: PdId,
@@ -29,9 +29,9 @@ pub(super) struct HeldReceive {
 #[derive(Debug)]
 pub(super) struct Receives {
     queue: VecDeque<RecvWr>,
-    pub(super) held: Option<HeldReceive>,
+    pub(super) held: Option<ReceiveInHand>,
     /// The SEND in work.
-    pub(super) message: Option<Message>,
+    pub(super) message: Option<UntaggedMessage>,
     /// Number of the message that comes next in each untagged queue.
     pub(super) msn: [u32; 4],
     /// Bytes of the WRITE in work.
@@ -86,9 +86,9 @@ impl IwQp {
         cx: &mut Cx<'_>,
         agreement: &Agreement,
         ulpdu: &[u8],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StreamStop> {
         Segment::parse(ulpdu)
-            .map_err(Stop::from)
+            .map_err(StreamStop::from)
             .and_then(|segment| self.on_segment(cx, agreement, &segment))
             .map_err(|stop| stop.about(ulpdu))
     }
@@ -98,7 +98,7 @@ impl IwQp {
         cx: &mut Cx<'_>,
         agreement: &Agreement,
         segment: &Segment<'_>,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StreamStop> {
         if segment.header.opcode().is_extension() && !agreement.is_ferroce_peer {
             let of_queue =
                 matches!(&segment.header, Header::Untagged(h) if h.queue == QUEUE_ATOMIC);
@@ -147,9 +147,9 @@ impl IwQp {
 }
 
 /// The peer ends the stream. What it says is never answered (RFC 5040, 4.8).
-fn on_terminate(payload: &[u8]) -> Stop {
+fn on_terminate(payload: &[u8]) -> StreamStop {
     let reason = Terminate::reason_of(payload);
-    Stop::Terminated(reason.unwrap_or(Reason {
+    StreamStop::Terminated(reason.unwrap_or(Reason {
         layer: 0,
         etype: 0,
         code: 0xff,

@@ -13,7 +13,7 @@ use crate::verbs::{SendFlags, SendOp, SendWr, Wc};
 
 /// Why posted work cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SendFault {
+pub(super) enum WorkFault {
     /// The work request with this number failed.
     Of(u64, Fault),
     /// The send queue's CQ overflowed.
@@ -62,7 +62,7 @@ pub(super) enum ResponseKind {
 
 /// A request whose answer is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct AwaitedAnswer {
     pub(super) answer: ResponseKind,
     /// The work request; `None` is the first message of an initiator.
     pub(super) serial: Option<u64>,
@@ -70,7 +70,7 @@ pub(super) struct Asked {
 
 /// Posted work requests that have not completed, oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Sends {
+pub(super) struct PostedSends {
     queue: VecDeque<Wqe>,
     /// Number of the oldest.
     first: u64,
@@ -79,10 +79,10 @@ pub(super) struct Sends {
     /// What became of the oldest without FPDUs.
     pub(super) moved: Moved,
     /// Requests that wait for an answer, in the order in which they were sent.
-    pub(super) asked: VecDeque<Asked>,
+    pub(super) asked: VecDeque<AwaitedAnswer>,
 }
 
-impl Sends {
+impl PostedSends {
     /// Work requests in the queue.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
@@ -134,11 +134,11 @@ impl Sends {
         &mut self,
         shared: &QpShared,
         cx: &mut LocalCx<'_>,
-    ) -> Result<(), SendFault> {
+    ) -> Result<(), WorkFault> {
         let (Some(op), serial) = (self.next_local(), self.first) else {
             return Ok(());
         };
-        run_one_local(shared, cx, &op).map_err(|fault| SendFault::Of(serial, fault))?;
+        run_one_local(shared, cx, &op).map_err(|fault| WorkFault::Of(serial, fault))?;
         self.cursor = 1;
         self.done(shared, cx.sink, serial)
     }
@@ -149,7 +149,7 @@ impl Sends {
         shared: &QpShared,
         sink: &mut dyn Sink,
         serial: u64,
-    ) -> Result<(), SendFault> {
+    ) -> Result<(), WorkFault> {
         let at = serial.checked_sub(self.first).map(usize::try_from);
         if let Some(wqe) = at.and_then(|at| self.queue.get_mut(at.ok()?)) {
             wqe.is_done = true;
@@ -169,7 +169,7 @@ impl Sends {
                 ..completion(shared, &wqe.wr)
             };
             if signalled && !sink.send_completion(wc, false) {
-                return Err(SendFault::CqOverflow);
+                return Err(WorkFault::CqOverflow);
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 
 use super::IwQp;
-use super::end::{Refusal, Stop};
+use super::end::{StreamRefusal, StreamStop};
 use crate::iwarp::ddp::Untagged;
 use crate::iwarp::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, ReadRequest};
 use crate::iwarp::terminate::Violation;
@@ -21,9 +21,9 @@ pub(super) enum Serve {
 
 /// Requests that were not answered completely, oldest first; never more than the IRD.
 #[derive(Debug, Default)]
-pub(super) struct Serves(VecDeque<Serve>);
+pub(super) struct ServeQueue(VecDeque<Serve>);
 
-impl Serves {
+impl ServeQueue {
     pub(super) fn front(&self) -> Option<&Serve> {
         self.0.front()
     }
@@ -44,7 +44,7 @@ impl IwQp {
         cx: &Cx<'_>,
         header: &Untagged,
         payload: &[u8],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StreamStop> {
         let is_atomic = header.opcode.is_extension();
         let len = if is_atomic {
             AtomicRequest::LEN
@@ -59,7 +59,7 @@ impl IwQp {
             return Err(Violation::MalformedRequest.into());
         }
         if self.serves.0.len() >= usize::from(self.shared.attr.max_dest_rd_atomic) {
-            return Err(Refusal::of_request(Violation::TooManyReads).into());
+            return Err(StreamRefusal::of_request(Violation::TooManyReads).into());
         }
         let serve = if is_atomic {
             self.run_atomic(cx, payload)?
@@ -70,9 +70,9 @@ impl IwQp {
         Ok(())
     }
 
-    fn check_read(&self, cx: &Cx<'_>, payload: &[u8]) -> Result<Serve, Stop> {
+    fn check_read(&self, cx: &Cx<'_>, payload: &[u8]) -> Result<Serve, StreamStop> {
         let request = ReadRequest::parse(payload).ok_or(Violation::MalformedRequest)?;
-        let refuse = |violation| Refusal::of_read(violation, payload);
+        let refuse = |violation| StreamRefusal::of_read(violation, payload);
         let (to, len) = (request.source_to, request.length);
         if len > 0 {
             if len > MAX_MESSAGE {
@@ -92,8 +92,8 @@ impl IwQp {
         Ok(Serve::Read(request))
     }
 
-    fn run_atomic(&self, cx: &Cx<'_>, payload: &[u8]) -> Result<Serve, Stop> {
-        let refuse = |violation| Stop::from(Refusal::of_request(violation));
+    fn run_atomic(&self, cx: &Cx<'_>, payload: &[u8]) -> Result<Serve, StreamStop> {
+        let refuse = |violation| StreamStop::from(StreamRefusal::of_request(violation));
         let request =
             AtomicRequest::parse(payload).ok_or_else(|| refuse(Violation::MalformedRequest))?;
         let need = Access::REMOTE_ATOMIC;
@@ -114,14 +114,14 @@ impl IwQp {
             AtomicOp::CompareSwap { compare, swap } => cx.memory.compare_swap(span, compare, swap),
         };
         let id = request.id;
-        let original = original.map_err(|_| Stop::UNMAPPED)?;
+        let original = original.map_err(|_| StreamStop::UNMAPPED)?;
         Ok(Serve::Atomic(AtomicResponse { id, original }))
     }
 }
 
 /// Why memory that the peer reads cannot be opened any more.
-pub(super) fn refusal(error: RightsError) -> Refusal {
-    Refusal::of_request(violation(error))
+pub(super) fn refusal(error: RightsError) -> StreamRefusal {
+    StreamRefusal::of_request(violation(error))
 }
 
 /// What a READ or an atomic breaks by a key (RFC 5040, 7.2).
@@ -135,7 +135,7 @@ const fn violation(error: RightsError) -> Violation {
     }
 }
 
-impl Refusal {
+impl StreamRefusal {
     /// A request that cannot be served.
     fn of_request(violation: Violation) -> Self {
         Self {

@@ -1,8 +1,8 @@
 //! WRITEs of the peer, and its answers to READs and atomics of this end.
 
 use super::IwQp;
-use super::end::{Refusal, Stop};
-use super::sends::{ResponseKind, SendFault};
+use super::end::{StreamRefusal, StreamStop};
+use super::sends::{ResponseKind, WorkFault};
 use crate::iwarp::ddp::{Tagged, Untagged};
 use crate::iwarp::rdmap::AtomicResponse;
 use crate::iwarp::terminate::Violation;
@@ -18,7 +18,7 @@ impl IwQp {
         cx: &mut Cx<'_>,
         header: &Tagged,
         payload: &[u8],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StreamStop> {
         if !payload.is_empty() {
             self.place_write(cx, header, payload)?;
         }
@@ -31,11 +31,11 @@ impl IwQp {
         Ok(())
     }
 
-    fn place_write(&self, cx: &Cx<'_>, header: &Tagged, payload: &[u8]) -> Result<(), Stop> {
+    fn place_write(&self, cx: &Cx<'_>, header: &Tagged, payload: &[u8]) -> Result<(), StreamStop> {
         let refuse = |violation| {
-            Stop::from(Refusal {
+            StreamStop::from(StreamRefusal {
                 event: Some(QpEvent::AccessError),
-                ..Refusal::new(violation)
+                ..StreamRefusal::new(violation)
             })
         };
         let len = payload.len() as u64;
@@ -51,7 +51,9 @@ impl IwQp {
             .rights
             .open_remote(header.stag, by, header.to, len, need)
             .map_err(|error| refuse(violation(error)))?;
-        cx.memory.write(span, payload).map_err(|_| Stop::UNMAPPED)
+        cx.memory
+            .write(span, payload)
+            .map_err(|_| StreamStop::UNMAPPED)
     }
 
     /// A segment of a READ response. Only the answer to the oldest request may come, and it goes to
@@ -62,7 +64,7 @@ impl IwQp {
         cx: &mut Cx<'_>,
         header: &Tagged,
         payload: &[u8],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StreamStop> {
         let Some(asked) = self.sends.asked.front_mut() else {
             return Err(Violation::UnexpectedOpcode.into());
         };
@@ -104,7 +106,7 @@ impl IwQp {
         cx: &mut Cx<'_>,
         header: &Untagged,
         payload: &[u8],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StreamStop> {
         if payload.len() > AtomicResponse::LEN || !header.last {
             return Err(Violation::TooLong.into());
         }
@@ -119,22 +121,28 @@ impl IwQp {
     }
 
     /// Puts bytes of an answer into the list of their work request.
-    fn place_answer(&self, cx: &Cx<'_>, serial: u64, offset: u32, data: &[u8]) -> Result<(), Stop> {
+    fn place_answer(
+        &self,
+        cx: &Cx<'_>,
+        serial: u64,
+        offset: u32,
+        data: &[u8],
+    ) -> Result<(), StreamStop> {
         let Some(Payload::Sges(sges)) = self.sends.get(serial).map(|wqe| &wqe.wr.payload) else {
             return Ok(());
         };
         let pd = self.shared.config.pd;
         scatter::scatter(cx, pd, sges, offset.into(), data)
-            .map_err(|_| Stop::Send(SendFault::Of(serial, Fault::LOCAL_KEY)))
+            .map_err(|_| StreamStop::Send(WorkFault::Of(serial, Fault::LOCAL_KEY)))
     }
 
     /// The oldest request was answered.
-    fn on_answered(&mut self, cx: &mut Cx<'_>, serial: Option<u64>) -> Result<(), Stop> {
+    fn on_answered(&mut self, cx: &mut Cx<'_>, serial: Option<u64>) -> Result<(), StreamStop> {
         self.sends.asked.pop_front();
         let Some(serial) = serial else { return Ok(()) };
         self.sends
             .done(&self.shared, cx.sink, serial)
-            .map_err(Stop::Send)
+            .map_err(StreamStop::Send)
     }
 }
 

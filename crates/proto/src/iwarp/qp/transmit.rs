@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::sends::SendFault;
+use super::sends::WorkFault;
 use super::{IwQp, MAX_PACKED, Stream, Teardown};
 use crate::ids::{Key, PdId};
 use crate::iwarp::mpa::Run;
@@ -13,7 +13,7 @@ use crate::rc::fault::Fault;
 use crate::rc::scatter::Extent;
 use crate::verbs::{Payload, Sge};
 
-use super::end::Stop;
+use super::end::StreamStop;
 
 /// Most pieces that one write has; Linux takes 1024.
 const MAX_PIECES: usize = 512;
@@ -161,8 +161,10 @@ impl IwQp {
     /// The payload of the next FPDU cannot be opened any more.
     fn on_lost(&mut self, cx: &mut Cx<'_>, source: Source) {
         let stop = match source {
-            Source::Work { serial, .. } => Stop::Send(SendFault::Of(serial, Fault::LOCAL_KEY)),
-            Source::Read { .. } => Stop::from(Violation::SourceStag),
+            Source::Work { serial, .. } => {
+                StreamStop::Send(WorkFault::Of(serial, Fault::LOCAL_KEY))
+            }
+            Source::Read { .. } => StreamStop::from(Violation::SourceStag),
         };
         if self.ended.is_some() {
             self.teardown = Teardown::Reset;

@@ -1,8 +1,8 @@
 //! SENDs and immediates into receives.
 
 use super::IwQp;
-use super::end::{Refusal, Stop};
-use super::receive::HeldReceive;
+use super::end::{StreamRefusal, StreamStop};
+use super::receive::ReceiveInHand;
 use crate::ids::Key;
 use crate::iwarp::ddp::Untagged;
 use crate::iwarp::rdmap::{Immediate, Opcode};
@@ -14,7 +14,7 @@ use crate::verbs::{Wc, WcImm, WcOpcode, WcStatus};
 
 /// The SEND in work.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Message {
+pub(super) struct UntaggedMessage {
     opcode: Opcode,
     invalidate: Key,
     immediate: Option<Immediate>,
@@ -31,7 +31,7 @@ impl IwQp {
         cx: &mut Cx<'_>,
         header: &Untagged,
         payload: &[u8],
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StreamStop> {
         let (mut message, data) = match self.receives.message {
             Some(message) => (message, payload),
             None => begin(header, payload)?,
@@ -45,7 +45,7 @@ impl IwQp {
         }
         self.hold_receive(cx)?;
         self.place(cx, &message, data)?;
-        let too_long = |_| Stop::from(Violation::TooLong);
+        let too_long = |_| StreamStop::from(Violation::TooLong);
         message.placed += u32::try_from(data.len()).map_err(too_long)?;
         message.next = u32::try_from(payload.len())
             .ok()
@@ -60,46 +60,49 @@ impl IwQp {
     }
 
     /// Makes sure that a receive is held. iWARP knows no waiting: without one the stream ends.
-    fn hold_receive(&mut self, cx: &mut Cx<'_>) -> Result<(), Stop> {
+    fn hold_receive(&mut self, cx: &mut Cx<'_>) -> Result<(), StreamStop> {
         if self.receives.held.is_some() {
             return Ok(());
         }
         let config = &self.shared.config;
         let held = if config.shared_recv {
             let shared = cx.sink.take_shared_recv();
-            shared.map(|recv| HeldReceive {
+            shared.map(|recv| ReceiveInHand {
                 wr: recv.wr,
                 pd: recv.pd,
             })
         } else {
             let pd = config.pd;
-            self.receives.pop().map(|wr| HeldReceive { wr, pd })
+            self.receives.pop().map(|wr| ReceiveInHand { wr, pd })
         };
         self.receives.held = Some(held.ok_or(Violation::NoBuffer)?);
         Ok(())
     }
 
     /// Puts data into the receive in hand.
-    fn place(&self, cx: &Cx<'_>, message: &Message, data: &[u8]) -> Result<(), Stop> {
+    fn place(&self, cx: &Cx<'_>, message: &UntaggedMessage, data: &[u8]) -> Result<(), StreamStop> {
         let Some(held) = &self.receives.held else {
             return Err(Violation::NoBuffer.into());
         };
         let room = total(&held.wr.sges).min(MAX_MESSAGE.into());
         let placed = u64::from(message.placed);
         if placed + data.len() as u64 > room {
-            return Err(Refusal::of_receive(Violation::TooLong, Fault::MESSAGE_TOO_LONG).into());
+            return Err(
+                StreamRefusal::of_receive(Violation::TooLong, Fault::MESSAGE_TOO_LONG).into(),
+            );
         }
-        scatter::scatter(cx, held.pd, &held.wr.sges, placed, data)
-            .map_err(|_| Refusal::of_receive(Violation::LocalCatastrophic, Fault::LOCAL_KEY).into())
+        scatter::scatter(cx, held.pd, &held.wr.sges, placed, data).map_err(|_| {
+            StreamRefusal::of_receive(Violation::LocalCatastrophic, Fault::LOCAL_KEY).into()
+        })
     }
 
     /// The message is complete.
-    fn complete(&mut self, cx: &mut Cx<'_>, message: &Message) -> Result<(), Stop> {
+    fn complete(&mut self, cx: &mut Cx<'_>, message: &UntaggedMessage) -> Result<(), StreamStop> {
         if message.opcode.invalidates() {
             let (key, by) = (message.invalidate, self.accessor());
             if cx.rights.invalidate(key, by).is_err() {
                 let fault = Fault::new(WcStatus::RemInvReqErr, Cause::RemoteInvalidateFailed);
-                return Err(Refusal::of_receive(Violation::CannotInvalidate, fault).into());
+                return Err(StreamRefusal::of_receive(Violation::CannotInvalidate, fault).into());
             }
             cx.sink.invalidated(key);
         }
@@ -130,13 +133,16 @@ impl IwQp {
         if cx.sink.recv_completion(wc, message.opcode.is_solicited()) {
             Ok(())
         } else {
-            Err(Stop::CQ_OVERFLOW)
+            Err(StreamStop::CQ_OVERFLOW)
         }
     }
 }
 
 /// The first segment of a message, and its data.
-fn begin<'a>(header: &Untagged, payload: &'a [u8]) -> Result<(Message, &'a [u8]), Violation> {
+fn begin<'a>(
+    header: &Untagged,
+    payload: &'a [u8],
+) -> Result<(UntaggedMessage, &'a [u8]), Violation> {
     let is_immediate = header.opcode.is_extension();
     let (immediate, data) = if is_immediate {
         let (immediate, data) = Immediate::parse(payload).ok_or(Violation::MalformedRequest)?;
@@ -144,7 +150,7 @@ fn begin<'a>(header: &Untagged, payload: &'a [u8]) -> Result<(Message, &'a [u8])
     } else {
         (None, payload)
     };
-    let message = Message {
+    let message = UntaggedMessage {
         opcode: header.opcode,
         invalidate: header.invalidate,
         immediate,
@@ -154,7 +160,7 @@ fn begin<'a>(header: &Untagged, payload: &'a [u8]) -> Result<(Message, &'a [u8])
     Ok((message, data))
 }
 
-impl Refusal {
+impl StreamRefusal {
     /// A message that the receive in hand cannot take.
     fn of_receive(violation: Violation, fault: Fault) -> Self {
         Self {

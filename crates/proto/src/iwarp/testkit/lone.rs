@@ -5,9 +5,9 @@ use core::convert::Infallible;
 
 use super::{Setup, write};
 use crate::ids::Key;
-use crate::iwarp::mpa::{Agreement, Deframer, Framing, Outgoing, Run};
+use crate::iwarp::mpa::{Agreement, Deframer, Framing, OutgoingFpdus, Run};
 use crate::iwarp::terminate::{Reason, Terminate};
-use crate::iwarp::{Event, IwQp};
+use crate::iwarp::{IwQp, StreamEvent};
 use crate::testkit::{Node, Side};
 use crate::time::Time;
 
@@ -43,7 +43,7 @@ impl Lone {
 
     /// The FPDU of a ULPDU, as the next of the stream.
     pub fn fpdu(&mut self, ulpdu: &[u8]) -> Vec<u8> {
-        let mut outgoing = Outgoing::<Infallible>::default();
+        let mut outgoing = OutgoingFpdus::<Infallible>::default();
         let nothing = |_: &mut Vec<u8>| Ok::<_, Infallible>(());
         let Ok(()) = outgoing.push(&mut self.framing, ulpdu, nothing, None);
         let mut bytes = Vec::new();
@@ -106,7 +106,7 @@ impl Lone {
     }
 
     /// All events since the last call.
-    pub fn events(&mut self) -> Vec<Event> {
+    pub fn events(&mut self) -> Vec<StreamEvent> {
         core::iter::from_fn(|| self.node.qp.poll_event()).collect()
     }
 }

@@ -7,7 +7,7 @@ use super::stream::{Arrival, Channel, Cut};
 use super::write;
 use crate::ids::{Key, Qpn};
 use crate::iwarp::mpa::{Agreement, Asked, Initiator, Outcome, Responder, Rtr, Wishes, WithinHost};
-use crate::iwarp::{Event, IwQp, Teardown};
+use crate::iwarp::{IwQp, StreamEvent, Teardown};
 use crate::mr::Access;
 use crate::rc::RcConfig;
 use crate::testkit::{Node, PD, Rng, Side, sge};
@@ -141,7 +141,7 @@ pub struct Pair {
     /// Keys of all of the memory of A and B.
     pub keys: [Key; 2],
     /// Events of A and B.
-    pub events: [Vec<Event>; 2],
+    pub events: [Vec<StreamEvent>; 2],
     /// Bytes that A and B have written.
     pub written: [Vec<u8>; 2],
     setup: Setup,

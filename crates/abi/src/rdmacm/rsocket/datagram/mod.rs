@@ -28,7 +28,7 @@ use libc::c_int;
 
 use super::endpoint::Polled;
 use super::errno::{Errno, Result};
-use super::wait::{Awaited, Signals, Waiters, until};
+use super::wait::{Awaited, Waiters, wait_unless};
 use crate::rdmacm::lock;
 use endpoint::Endpoint;
 use epoll::Epoll;
@@ -229,16 +229,8 @@ impl DatagramSocket {
         lock(&self.state)
     }
 
-    fn wait_unless<T>(
-        &self,
-        nonblocking: bool,
-        mut attempt: impl FnMut() -> Option<T>,
-    ) -> Result<T> {
-        if nonblocking || self.is_nonblocking() {
-            return attempt().ok_or(Errno(libc::EAGAIN));
-        }
-        let done = until(&[self], &[], None, Signals::AsRead, attempt)?;
-        Ok(done.expect("invariant: without a deadline only success ends the wait"))
+    fn wait_unless<T>(&self, nonblocking: bool, attempt: impl FnMut() -> Option<T>) -> Result<T> {
+        wait_unless(nonblocking || self.is_nonblocking(), self, attempt)
     }
 
     /// `rbind`.

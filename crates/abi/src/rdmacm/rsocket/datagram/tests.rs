@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use super::super::buffers::{Buffers, vector};
+use super::super::wait::{Signals, until};
 use super::*;
 
 const OWN: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

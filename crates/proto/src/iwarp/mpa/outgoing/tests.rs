@@ -29,7 +29,7 @@ fn agreement(crc: bool, markers: bool) -> Agreement {
 /// The stream of some ULPDUs.
 fn stream(agreement: &Agreement, ulpdus: &[Vec<u8>]) -> Vec<u8> {
     let mut framing = Framing::new(agreement);
-    let mut outgoing = Outgoing::<()>::default();
+    let mut outgoing = OutgoingFpdus::<()>::default();
     for ulpdu in ulpdus {
         let fill = |_: &mut Vec<u8>| Ok::<_, Infallible>(());
         let Ok(()) = outgoing.push(&mut framing, ulpdu, fill, None);
@@ -125,7 +125,7 @@ fn a_changed_byte_is_found_by_the_crc_before_anything_is_given_away() {
 #[test]
 fn the_rest_of_an_fpdu_that_has_begun_is_kept() {
     let mut framing = Framing::new(&agreement(false, false));
-    let mut outgoing = Outgoing::default();
+    let mut outgoing = OutgoingFpdus::default();
     assert!(!framing.copies());
     for number in 0..3 {
         outgoing.push_payload(&[9; 14], 'p', 10, Some(number));
@@ -163,12 +163,12 @@ fn the_rest_of_an_fpdu_that_has_begun_is_kept() {
 /// dropped.
 fn after_a_drop(agreement: &Agreement, lens: &[usize], taken: usize) -> (Vec<u8>, usize) {
     let mut framing = Framing::new(agreement);
-    let mut outgoing = Outgoing::<()>::default();
+    let mut outgoing = OutgoingFpdus::<()>::default();
     let nothing = |_: &mut Vec<u8>| Ok::<_, Infallible>(());
     for &len in lens {
         let Ok(()) = outgoing.push(&mut framing, &vec![1; len], nothing, Some(0));
     }
-    let all = |outgoing: &Outgoing<()>| {
+    let all = |outgoing: &OutgoingFpdus<()>| {
         let mut bytes = Vec::new();
         for run in outgoing.runs() {
             if let Run::Bytes(run) = run {
