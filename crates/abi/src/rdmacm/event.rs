@@ -173,13 +173,13 @@ fn complete(delivery: &Delivery) -> Option<Outcome> {
             }),
             Err(e) => replaced(EventKind::ConnectError, &e),
         },
-        EventKind::MulticastJoin => match &delivery.group {
-            Some(group) => match multicast::attach(id, group) {
+        EventKind::MulticastJoin => {
+            let group = delivery.group.as_ref();
+            match group.map_or(Ok(()), |group| multicast::attach(id, group)) {
                 Ok(()) => Some(seen),
                 Err(e) => replaced(EventKind::MulticastError, &e),
-            },
-            None => Some(seen),
-        },
+            }
+        }
         EventKind::Rejected => {
             if let Err(e) = transition::to_error(id) {
                 tracing::debug!(target: "ferroce::rdmacm", "queue pair of a rejected connection: {e}");

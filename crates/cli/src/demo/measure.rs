@@ -30,7 +30,20 @@ pub(super) fn run(end: &End, remote: RemoteRegion) -> Outcome {
         "   {:<28}{:>12}{:>18}{:>18}",
         "", "8 B", "64 KiB", "1 MiB"
     ));
-    let (place, word) = (remote.at(0), remote.at(64));
+    measure_messages(end, remote)?;
+    measure_atomics(end, remote)?;
+    let time = ping_pong(end)?;
+    line(&format!(
+        "   {:<28}{:>9.2} µs",
+        "SEND ping-pong, one way",
+        micros(time)
+    ));
+    Ok(())
+}
+
+/// A line for each operation that moves as many bytes as are asked for.
+fn measure_messages(end: &End, remote: RemoteRegion) -> Outcome {
+    let place = remote.at(0);
     let bulk = [
         ("SEND", Operation::Send),
         ("RDMA WRITE", Operation::Write(place)),
@@ -53,22 +66,21 @@ pub(super) fn run(end: &End, remote: RemoteRegion) -> Outcome {
             large?
         ));
     }
+    Ok(())
+}
+
+fn measure_atomics(end: &End, remote: RemoteRegion) -> Outcome {
+    let target = remote.at(64);
     let atomics = [
         (
             "compare-and-swap",
             Operation::CompareSwap {
-                target: word,
+                target,
                 compare: 0,
                 swap: 0,
             },
         ),
-        (
-            "fetch-and-add",
-            Operation::FetchAdd {
-                target: word,
-                add: 1,
-            },
-        ),
+        ("fetch-and-add", Operation::FetchAdd { target, add: 1 }),
     ];
     for (name, operation) in atomics {
         let time = latency(end, operation)?;
@@ -79,12 +91,6 @@ pub(super) fn run(end: &End, remote: RemoteRegion) -> Outcome {
             per_second / 1e6
         ));
     }
-    let time = ping_pong(end)?;
-    line(&format!(
-        "   {:<28}{:>9.2} µs",
-        "SEND ping-pong, one way",
-        micros(time)
-    ));
     Ok(())
 }
 

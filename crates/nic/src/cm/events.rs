@@ -1,7 +1,7 @@
 //! What conversations bring, as events of identifiers.
 
 use ferroce_proto::cm::{ConversationEvent, ConversationEventKind as Kind, ack_timeout};
-use ferroce_proto::mad::{CommId, Rep};
+use ferroce_proto::mad::{CommId, RejReason, Rep};
 
 use super::channel::QueuedEvent;
 use super::service::Work;
@@ -30,18 +30,7 @@ impl Work<'_> {
             Kind::Rejected {
                 reason,
                 private_data,
-            } => {
-                let conn = ConnParam {
-                    private_data: private_data.to_vec(),
-                    ..ConnParam::default()
-                };
-                self.tell_while_connecting(
-                    key,
-                    EventKind::Rejected,
-                    reason.0.into(),
-                    EventParam::Conn(conn),
-                );
-            }
+            } => self.on_rejected(key, reason, private_data.to_vec()),
             Kind::Unreachable => {
                 self.tell_while_connecting(
                     key,
@@ -54,6 +43,16 @@ impl Work<'_> {
             Kind::TimewaitExit => self.on_timewait_exit(key),
         }
         self.part_from_ended(conversation);
+    }
+
+    /// The peer said no: its reason and private data go to the program.
+    fn on_rejected(&mut self, key: u64, reason: RejReason, private_data: Vec<u8>) {
+        let conn = ConnParam {
+            private_data,
+            ..ConnParam::default()
+        };
+        let status = reason.0.into();
+        self.tell_while_connecting(key, EventKind::Rejected, status, EventParam::Conn(conn));
     }
 
     fn on_disconnected(&mut self, key: u64, timed_out: bool) {

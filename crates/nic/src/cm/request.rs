@@ -190,13 +190,7 @@ impl Work<'_> {
             IdOrigin::Stream(number) => state.stream = StreamHold::SettingUp(number),
         }
         self.state.ids.insert(key, state);
-        let event = Event {
-            id,
-            listen_id: Some(listen_id),
-            kind: EventKind::ConnectRequest,
-            status: 0,
-            param: newcomer.param,
-        };
+        let event = request_event(id, listen_id, newcomer.param);
         channel.push(QueuedEvent {
             event,
             place: Some(place),
@@ -207,6 +201,16 @@ impl Work<'_> {
     /// The device that an address belongs to.
     pub(super) fn device_of(&self, ip: IpAddr) -> Option<Arc<Device>> {
         self.host.devices().into_iter().find(|d| d.has_address(ip))
+    }
+}
+
+fn request_event(id: Arc<Id>, listener: Arc<Id>, param: EventParam) -> Event {
+    Event {
+        id,
+        listen_id: Some(listener),
+        kind: EventKind::ConnectRequest,
+        status: 0,
+        param,
     }
 }
 

@@ -128,45 +128,12 @@ impl Dispatch {
                 origin,
                 addressing,
                 bytes,
-            } => {
-                let came = Ingress { origin, addressing };
-                let brief = self.deliver_brief(nic, came, bytes, now);
-                let taken = brief.unwrap_or_else(|| {
-                    if Chunk::is_one(bytes) {
-                        return self.deliver_chunk(nic, origin, bytes, now);
-                    }
-                    self.deliver(nic, came, bytes, now)
-                });
-                if let Err((by, why)) = taken {
-                    self.unwanted += 1;
-                    nic.drop_packet(came, by, why);
-                    self.send_notice(nic, origin, by);
-                }
-            }
+            } => self.on_local_packet(nic, Ingress { origin, addressing }, bytes, now),
             LocalFrame::Forwarded {
                 from_slot,
                 by,
                 inbound,
-            } => {
-                if !nic.services.takes_wire_from(by, inbound.addressing.dst) {
-                    self.unwanted += 1;
-                    nic.counters()
-                        .count_denied(by.relation.into(), Denial::Origin);
-                    return;
-                }
-                if !nic.services.admits_host(inbound.addressing.src.ip()) {
-                    self.unwanted += 1;
-                    return nic.deny_host();
-                }
-                let taken = self.taken;
-                self.on_own(nic, &inbound, now);
-                if self.taken == taken {
-                    self.unwanted += 1;
-                    self.give_back(nic, from_slot, by);
-                } else {
-                    self.on_stray(nic, &inbound);
-                }
-            }
+            } => self.on_forwarded(nic, from_slot, by, &inbound, now),
             LocalFrame::Mad {
                 from_slot: slot,
                 by,
@@ -208,6 +175,52 @@ impl Dispatch {
                     qp.on_dropped(by, now);
                 }
             }
+        }
+    }
+
+    /// A packet of another process's queue pair.
+    #[inline]
+    fn on_local_packet(&mut self, nic: &Nic, came: Ingress<'_>, bytes: &[u8], now: Time) {
+        let brief = self.deliver_brief(nic, came, bytes, now);
+        let taken = brief.unwrap_or_else(|| {
+            if Chunk::is_one(bytes) {
+                return self.deliver_chunk(nic, came.origin, bytes, now);
+            }
+            self.deliver(nic, came, bytes, now)
+        });
+        if let Err((by, why)) = taken {
+            self.unwanted += 1;
+            nic.drop_packet(came, by, why);
+            self.send_notice(nic, came.origin, by);
+        }
+    }
+
+    /// A packet of the wire that another process has received and takes for ours.
+    fn on_forwarded(
+        &mut self,
+        nic: &Nic,
+        from_slot: u16,
+        by: LocalUser,
+        inbound: &Inbound<'_>,
+        now: Time,
+    ) {
+        if !nic.services.takes_wire_from(by, inbound.addressing.dst) {
+            self.unwanted += 1;
+            nic.counters()
+                .count_denied(by.relation.into(), Denial::Origin);
+            return;
+        }
+        if !nic.services.admits_host(inbound.addressing.src.ip()) {
+            self.unwanted += 1;
+            return nic.deny_host();
+        }
+        let taken = self.taken;
+        self.on_own(nic, inbound, now);
+        if self.taken == taken {
+            self.unwanted += 1;
+            self.give_back(nic, from_slot, by);
+        } else {
+            self.on_stray(nic, inbound);
         }
     }
 

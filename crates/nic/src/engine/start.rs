@@ -1,5 +1,6 @@
 //! Starting the engine.
 
+use std::io;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -13,9 +14,10 @@ use super::progress::RoundState;
 use super::{network, thread};
 use crate::Error;
 use crate::Nic;
+use crate::base::counters::Counters;
 use crate::base::numbers::Numbers;
 use crate::cm::CmService;
-use crate::link::fault::{Faults, LinkFault, Wires};
+use crate::link::fault::{Faults, Wires};
 use crate::link::local::LocalLinks;
 use crate::link::local::neighbours::Neighbours;
 use crate::link::path::Policy;
@@ -40,10 +42,20 @@ use crate::services::rights::RightsTable;
 use crate::services::sleeper::Sleeper;
 use crate::services::timers::Timers;
 
-impl Nic {
-    /// Claims a slot, opens the sockets, lists the devices and starts the thread.
-    pub(super) fn start() -> Result<Arc<Self>, Error> {
-        // Before anything else: without its key a process must not have a device.
+/// What the environment asks of the device.
+struct Settings {
+    auth: Option<Auth>,
+    peers: Peers,
+    shapes: &'static Shapes,
+    faults: Faults,
+    policy: Policy,
+    has_thread: bool,
+}
+
+impl Settings {
+    /// Reads all variables before anything is opened: without its key a process must not have a
+    /// device.
+    fn from_env() -> Result<Self, Error> {
         let auth = Auth::from_env().inspect_err(say)?;
         let peers = Peers::from_env().inspect_err(say)?;
         let shapes = Shapes::from_env()?;
@@ -59,69 +71,41 @@ impl Nic {
             say(&error);
             return Err(error);
         }
-        let system = |e| Error::system("cannot start the software device", &e);
-        let poller = Arc::new(Poller::new().map_err(system)?);
+        Ok(Self {
+            auth,
+            peers,
+            shapes,
+            faults,
+            policy: Policy::from_env(),
+            has_thread: has_thread(),
+        })
+    }
+}
+
+impl Nic {
+    /// Claims a slot, opens the sockets, lists the devices and starts the thread.
+    pub(super) fn start() -> Result<Arc<Self>, Error> {
+        let settings = Settings::from_env()?;
+        let has_thread = settings.has_thread;
+        let poller = Arc::new(Poller::new().map_err(|e| cannot_start(&e))?);
         // Before the list is taken: what changes meanwhile is heard of.
         let network = network::watch(&poller);
+        let interfaces = netdev::interfaces();
         let devices = DeviceList::discover(
-            &netdev::interfaces().map_err(|e| Error::system("cannot list interfaces", &e))?,
-            shapes,
+            &interfaces.map_err(|e| Error::system("cannot list interfaces", &e))?,
+            settings.shapes,
         );
         let counters = Arc::default();
-        let (mut links, incoming) =
-            LocalLinks::claim(&counters, peers.are_own_user()).inspect_err(say)?;
-        let boards = Boards::new(links.slot());
-        links.offer_board(boards.own());
-        let sleeper = Sleeper::new().map_err(system)?;
-        poller
-            .add(sleeper.wake_fd(), Token::Wake.raw(), Interest::READ)
-            .map_err(system)?;
+        let (links, incoming) =
+            LocalLinks::claim(&counters, settings.peers.are_own_user()).inspect_err(say)?;
         poller
             .add(
                 incoming.listener_fd(),
                 Token::Listener.raw(),
                 Interest::READ,
             )
-            .map_err(system)?;
-        let (policy, has_thread) = (Policy::from_env(), has_thread());
-        let wire = if shapes.has(Protocol::RoceV2) {
-            open_wire(policy, &peers, faults.packets, links.slot(), &poller)
-        } else {
-            Err(Error::new(
-                libc::ENETUNREACH,
-                "FERROCE_WIRE=iwarp: other hosts are reached over TCP",
-            ))
-        };
-        tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),
-            wire = wire.is_ok(), "started");
-        let services = Arc::new(Services {
-            numbers: Numbers::new(links.slot()),
-            devices,
-            policy,
-            peers,
-            auth,
-            rights: RightsTable::default(),
-            early_completions: EarlyCompletions::default(),
-            qps: QpTable::new(),
-            groups: Groups::default(),
-            domains: Domains::new(),
-            ahs: AhTable::default(),
-            pacer: Pacer::default(),
-            budgets: Budgets::default(),
-            askers: Askers::default(),
-            timers: Timers::new(),
-            delays: Delays::new(),
-            ready: ReadyList::default(),
-            sleeper,
-            boards,
-            neighbours: Neighbours::new(links, &poller),
-            new_short_rings: NewShortRings::default(),
-            wire,
-            stream_faults: faults.streams.map(StreamFaults::new),
-            poller,
-            counters,
-            has_thread,
-        });
+            .map_err(|e| cannot_start(&e))?;
+        let services = assemble(settings, poller, devices, counters, links)?;
         let nic = Arc::new(Self {
             services,
             network,
@@ -140,6 +124,57 @@ impl Nic {
     }
 }
 
+/// Opens the wire, and puts together what the objects of the process share.
+fn assemble(
+    settings: Settings,
+    poller: Arc<Poller>,
+    devices: DeviceList,
+    counters: Arc<Counters>,
+    mut links: LocalLinks,
+) -> Result<Arc<Services>, Error> {
+    let boards = Boards::new(links.slot());
+    links.offer_board(boards.own());
+    let sleeper = Sleeper::new().map_err(|e| cannot_start(&e))?;
+    poller
+        .add(sleeper.wake_fd(), Token::Wake.raw(), Interest::READ)
+        .map_err(|e| cannot_start(&e))?;
+    let wire = open_wire(&settings, links.slot(), &poller);
+    tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),
+        wire = wire.is_ok(), "started");
+    Ok(Arc::new(Services {
+        numbers: Numbers::new(links.slot()),
+        devices,
+        policy: settings.policy,
+        peers: settings.peers,
+        auth: settings.auth,
+        rights: RightsTable::default(),
+        early_completions: EarlyCompletions::default(),
+        qps: QpTable::new(),
+        groups: Groups::default(),
+        domains: Domains::new(),
+        ahs: AhTable::default(),
+        pacer: Pacer::default(),
+        budgets: Budgets::default(),
+        askers: Askers::default(),
+        timers: Timers::new(),
+        delays: Delays::new(),
+        ready: ReadyList::default(),
+        sleeper,
+        boards,
+        neighbours: Neighbours::new(links, &poller),
+        new_short_rings: NewShortRings::default(),
+        wire,
+        stream_faults: settings.faults.streams.map(StreamFaults::new),
+        poller,
+        counters,
+        has_thread: settings.has_thread,
+    }))
+}
+
+fn cannot_start(error: &io::Error) -> Error {
+    Error::system("cannot start the software device", error)
+}
+
 /// `FERROCE_THREAD=off`: the device thread sleeps. Nothing is done but by programs that poll, which
 /// makes what they do measurable.
 fn has_thread() -> bool {
@@ -148,21 +183,21 @@ fn has_thread() -> bool {
 
 /// Opens the wire link. Without it other hosts cannot be reached, which the program's user must
 /// hear of.
-fn open_wire(
-    policy: Policy,
-    peers: &Peers,
-    fault: Option<LinkFault>,
-    slot: u16,
-    poller: &Arc<Poller>,
-) -> Result<Wire, Error> {
-    if policy == Policy::Local {
+fn open_wire(settings: &Settings, slot: u16, poller: &Arc<Poller>) -> Result<Wire, Error> {
+    if !settings.shapes.has(Protocol::RoceV2) {
+        return Err(Error::new(
+            libc::ENETUNREACH,
+            "FERROCE_WIRE=iwarp: other hosts are reached over TCP",
+        ));
+    }
+    if settings.policy == Policy::Local {
         return Err(Error::new(
             libc::ENETUNREACH,
             "FERROCE_PATH=local: connections to other hosts are switched off",
         ));
     }
-    let wire = Wire::open(slot, fault, poller).and_then(|wire| {
-        if peers.are_own_user() && wire.is_guest() {
+    let wire = Wire::open(slot, settings.faults.packets, poller).and_then(|wire| {
+        if settings.peers.are_own_user() && wire.is_guest() {
             return Err(Error::new(
                 libc::EACCES,
                 "FERROCE_PEERS=own-user, and another user has UDP port 4791: what other hosts send would come by way of that user's \

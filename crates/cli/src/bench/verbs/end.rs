@@ -58,6 +58,13 @@ pub(super) struct End {
     pub(super) waiting: Waiting,
 }
 
+/// Memory to which peers within the host write without a call.
+fn shared_memory(domain: &ProtectionDomain, bytes: usize) -> Outcome<MemoryRegion> {
+    SharedMemory::new(bytes)
+        .and_then(|memory| MemoryRegion::of_shared(domain, &memory, Access::Remote))
+        .map_err(text)
+}
+
 impl End {
     /// Makes memory, queues and the queue pair, and posts the receives.
     fn new(channel: EventChannel, id: Id, task: &Task) -> Outcome<Self> {
@@ -76,9 +83,7 @@ impl End {
         let memory = |bytes, access| MemoryRegion::new(&domain, bytes, access).map_err(text);
         let near = memory(sender.bytes(), Access::LocalWrite)?;
         let far = if task.shared {
-            SharedMemory::new(receiver.bytes())
-                .and_then(|memory| MemoryRegion::of_shared(&domain, &memory, Access::Remote))
-                .map_err(text)?
+            shared_memory(&domain, receiver.bytes())?
         } else {
             memory(receiver.bytes(), Access::Remote)?
         };
@@ -114,13 +119,19 @@ impl End {
             peer: NOWHERE,
             waiting: task.waiting,
         };
-        end.sender.fill(&end.near)?;
-        for slot in 0..end.receiver.count as u64 {
-            // Also brings the pages in.
-            end.receiver.wipe(&end.far, slot)?;
-            end.post_receive(slot)?;
-        }
+        end.make_ready()?;
         Ok(end)
+    }
+
+    /// Fills what is sent, and posts the receives.
+    fn make_ready(&self) -> Outcome {
+        self.sender.fill(&self.near)?;
+        for slot in 0..self.receiver.count as u64 {
+            // Also brings the pages in.
+            self.receiver.wipe(&self.far, slot)?;
+            self.post_receive(slot)?;
+        }
+        Ok(())
     }
 
     /// The passive side: tells where it listens, and accepts one connection. `prepare` makes the

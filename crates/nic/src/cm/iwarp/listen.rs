@@ -174,14 +174,10 @@ impl Work<'_> {
         else {
             return;
         };
-        let most = |count: Option<u16>| {
-            let count = count.unwrap_or(super::MAX_IRD).min(super::MAX_IRD);
-            u8::try_from(count).unwrap_or(u8::MAX)
-        };
         let param = ConnParam {
             private_data: private,
-            responder_resources: most(ord),
-            initiator_depth: most(ird),
+            responder_resources: read_limit(ord),
+            initiator_depth: read_limit(ird),
             ..ConnParam::default()
         };
         let made = self
@@ -226,6 +222,12 @@ impl Work<'_> {
             device,
         })
     }
+}
+
+/// The READs that a connection can have under way, of what the peer's frame says.
+fn read_limit(count: Option<u16>) -> u8 {
+    let count = count.unwrap_or(super::MAX_IRD).min(super::MAX_IRD);
+    u8::try_from(count).unwrap_or(u8::MAX)
 }
 
 impl IdState {

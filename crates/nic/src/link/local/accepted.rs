@@ -305,17 +305,7 @@ impl Link {
             LinkRecord::Ask => return Err(BrokenLink::Curious),
             _ => return Err(BrokenLink::Hello),
         };
-        if policy.own_user && !self.user.relation.is_own_user() {
-            return Err(BrokenLink::Peers);
-        }
-        if version != frame::VERSION {
-            return Err(BrokenLink::Version(version));
-        }
-        if !(1..=SLOTS).contains(&slot)
-            || !is_vouched(slot, self.peer, self.user.relation, policy.identity)
-        {
-            return Err(BrokenLink::Slot(slot));
-        }
+        self.check_hello(policy, version, slot)?;
         self.slot = Some(slot);
         let offers = extras::parse(offers, with).ok_or(BrokenLink::Offers)?;
         let short_rings = policy.short_rings
@@ -338,6 +328,21 @@ impl Link {
                     tracing::debug!(target: "ferroce::local", slot, tag, "an unknown offer")
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn check_hello(&self, policy: LinkPolicy, version: u16, slot: u16) -> Result<(), BrokenLink> {
+        if policy.own_user && !self.user.relation.is_own_user() {
+            return Err(BrokenLink::Peers);
+        }
+        if version != frame::VERSION {
+            return Err(BrokenLink::Version(version));
+        }
+        if !(1..=SLOTS).contains(&slot)
+            || !is_vouched(slot, self.peer, self.user.relation, policy.identity)
+        {
+            return Err(BrokenLink::Slot(slot));
         }
         Ok(())
     }

@@ -113,6 +113,7 @@ impl Mr {
         let range = MrRange { addr, length, iova };
         Self::insert(pd, || described(pd, range, access), None)
     }
+
     /// A region without memory: reads give zeros, what is written is discarded. Peers cannot use
     /// it.
     ///
@@ -123,6 +124,7 @@ impl Mr {
             || Region::new(pd.id(), 0, u64::MAX, Access::LOCAL_WRITE).with_backing(Backing::Null);
         Self::insert(pd, region, Some(Owner::Nobody))
     }
+
     /// Registers `length` bytes of device memory from `offset` on; its addresses start at 0.
     ///
     /// # Errors
@@ -143,6 +145,7 @@ impl Mr {
         Self::insert(pd, region, Some(Owner::Device(Arc::clone(memory))))
             .inspect_err(|_| memory.detach())
     }
+
     /// Registers a part of a mapping that the region keeps. Peers of this host can map it, too, if
     /// it is that of a file that nobody can cut short.
     ///
@@ -193,6 +196,7 @@ impl Mr {
             _permit: permit,
         }))
     }
+
     /// Changes what is given (`ibv_rereg_mr`); the key stays. A new range starts at `iova` = its
     /// address.
     ///
@@ -248,11 +252,13 @@ impl Mr {
         revoke::publish(&services.rights, &services.boards, self.key);
         Ok(())
     }
+
     /// The key, both local and remote.
     #[must_use]
     pub fn key(&self) -> Key {
         self.key
     }
+
     /// The protection domain at registration.
     #[must_use]
     pub fn pd(&self) -> &Arc<Pd> {

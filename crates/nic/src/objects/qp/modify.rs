@@ -5,16 +5,26 @@ use std::net::IpAddr;
 use ferroce_os::clock;
 use ferroce_proto::ids::Gid;
 use ferroce_proto::qp::{self, migration};
-use ferroce_proto::rc::LinkTraits;
+use ferroce_proto::rc::{Cx, LinkTraits};
 use ferroce_proto::verbs::{AddressHandleAttr, AttrMask, QpAttr, QpState};
 
 use super::Qp;
+use super::locked::Locked;
 use crate::Error;
 use crate::link::path::{Path, neighbour};
 use crate::objects::choose::{Destination, choose};
+use crate::services::auth::Agreed;
 
 /// A path that was looked for, with its traits.
 pub(super) type Found = Option<(Path, LinkTraits)>;
+
+/// What a move was found to need, before the queue pair's lock was taken.
+struct FoundPaths {
+    chosen: Found,
+    alternate: Found,
+    /// What the handshake with the peer's host gave, where a key is set.
+    agreed: Option<Agreed>,
+}
 
 /// Whether a move waits for the station to which packets for the peer go first, and for the answer
 /// of the peer's host where a key is set.
@@ -47,46 +57,70 @@ impl Qp {
             // program has seen.
             self.speak_up(clock::monotonic());
         }
-        let after = self.step(|locked, cx| {
-            let before = locked.transport.state();
-            if to == Some(QpState::Reset) {
-                self.say_end(locked);
+        let paths = FoundPaths {
+            chosen,
+            alternate,
+            agreed,
+        };
+        let after = self.step(|locked, cx| self.change(locked, cx, attr, mask, paths))?;
+        self.follow_up(to, after, mask);
+        Ok(())
+    }
+
+    /// Changes the transport, and what goes by its state, under the queue pair's lock. Returns the
+    /// state afterwards.
+    fn change(
+        &self,
+        locked: &mut Locked,
+        cx: &mut Cx<'_>,
+        attr: &QpAttr,
+        mask: AttrMask,
+        paths: FoundPaths,
+    ) -> Result<QpState, Error> {
+        let before = locked.transport.state();
+        if mask.contains(AttrMask::STATE) && attr.qp_state == QpState::Reset {
+            self.say_end(locked);
+        }
+        // Before the move, since it may start to transmit; taken back if the move is refused.
+        if let Some((_, traits)) = &paths.chosen {
+            locked.transport.set_link(*traits);
+        }
+        if let Err(e) = locked.transport.modify(cx, attr, mask) {
+            if let Some(traits) = locked.traits {
+                locked.transport.set_link(traits);
             }
-            // Before the move, since it may start to transmit; taken back if the move is refused.
-            if let Some((_, traits)) = &chosen {
-                locked.transport.set_link(*traits);
-            }
-            if let Err(e) = locked.transport.modify(cx, attr, mask) {
-                if let Some(traits) = locked.traits {
-                    locked.transport.set_link(traits);
-                }
-                return Err(Error::invalid(e.reason));
-            }
-            let after = locked.transport.state();
-            if chosen.is_some() {
-                locked.set_path(self, chosen);
-                self.change_account(locked);
-            }
-            locked.follow_state(self.services(),attr, after, agreed);
-            if agreed.is_some() {
-                // The handshake has shown it.
-                self.meet_ferroce_peer(locked);
-            }
-            if after == QpState::Rts {
-                self.begin_rendezvous(locked);
-            }
-            if alternate.is_some() {
-                locked.alternate = alternate;
-            }
-            if after == QpState::Reset {
-                locked.alternate = None;
-                locked.set_path(self, None);
-                self.change_account(locked);
-                self.queues.forget(self.qpn);
-            }
-            tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), ?before, ?after, ?mask, "modified");
-            Ok(after)
-        })?;
+            return Err(Error::invalid(e.reason));
+        }
+        let after = locked.transport.state();
+        if paths.chosen.is_some() {
+            locked.set_path(self, paths.chosen);
+            self.change_account(locked);
+        }
+        let has_agreed = paths.agreed.is_some();
+        locked.follow_state(self.services(), attr, after, paths.agreed);
+        if has_agreed {
+            // The handshake has shown it.
+            self.meet_ferroce_peer(locked);
+        }
+        if after == QpState::Rts {
+            self.begin_rendezvous(locked);
+        }
+        if paths.alternate.is_some() {
+            locked.alternate = paths.alternate;
+        }
+        if after == QpState::Reset {
+            locked.alternate = None;
+            locked.set_path(self, None);
+            self.change_account(locked);
+            self.queues.forget(self.qpn);
+        }
+        tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), ?before, ?after, ?mask, "modified");
+        Ok(after)
+    }
+
+    /// What a change has as a consequence that takes other locks than the queue pair's. `to` is the
+    /// state that was asked for, `after` the one that it has.
+    fn follow_up(&self, to: Option<QpState>, after: QpState, mask: AttrMask) {
         if to == Some(QpState::Rtr) {
             self.ask_for_ferroce_peer(clock::monotonic());
         }
@@ -102,7 +136,6 @@ impl Qp {
         if regrants || matches!(after, QpState::Reset | QpState::Err) {
             self.renew_grant();
         }
-        Ok(())
     }
 
     /// Waits until the next stations on the way to other hosts have answered. Own addresses have

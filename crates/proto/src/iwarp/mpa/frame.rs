@@ -246,26 +246,16 @@ impl Frame {
     /// # Errors
     /// [`StartupError`], as early as the bytes tell.
     pub fn parse(kind: FrameKind, bytes: &[u8]) -> Result<Option<(Self, usize)>, StartupError> {
-        let seen = bytes.len().min(KEY_LEN);
-        if bytes[..seen] != kind.key()[..seen] {
-            return Err(StartupError::NotMpa);
-        }
-        let Some((word, length)) = u16_at(bytes, KEY_LEN).zip(u16_at(bytes, KEY_LEN + 2)) else {
+        let Some(start) = FrameStart::parse(kind, bytes)? else {
             return Ok(None);
         };
-        let revision = array(&(word & REVISION).to_be_bytes(), 1).map_or(0, u8::from_be_bytes);
-        if !matches!(revision, 1 | 2) {
-            return Err(StartupError::Revision(revision));
-        }
-        let length = usize::from(length);
-        if length > MAX_PRIVATE {
-            return Err(StartupError::PrivateData(length));
-        }
-        let is_enhanced = revision == 2 && word & ENHANCED != 0;
-        if is_enhanced && length < WORDS_LEN {
-            return Err(StartupError::NoWords);
-        }
-        let end = HEADER_LEN + length;
+        let FrameStart {
+            word,
+            revision,
+            is_enhanced,
+            ..
+        } = start;
+        let end = HEADER_LEN + start.length;
         let Some(rest) = bytes.get(HEADER_LEN..end) else {
             return Ok(None);
         };
@@ -296,6 +286,48 @@ impl Frame {
             private: private.to_vec(),
         };
         Ok(Some((frame, end)))
+    }
+}
+
+/// What stands before the private data of a frame.
+struct FrameStart {
+    /// Flags and revision.
+    word: u16,
+    revision: u8,
+    /// READ words come first (RFC 6581, 9).
+    is_enhanced: bool,
+    /// Bytes that follow.
+    length: usize,
+}
+
+impl FrameStart {
+    /// Reads and checks it; `None` if some of it has not come yet.
+    fn parse(kind: FrameKind, bytes: &[u8]) -> Result<Option<Self>, StartupError> {
+        let seen = bytes.len().min(KEY_LEN);
+        if bytes[..seen] != kind.key()[..seen] {
+            return Err(StartupError::NotMpa);
+        }
+        let Some((word, length)) = u16_at(bytes, KEY_LEN).zip(u16_at(bytes, KEY_LEN + 2)) else {
+            return Ok(None);
+        };
+        let revision = array(&(word & REVISION).to_be_bytes(), 1).map_or(0, u8::from_be_bytes);
+        if !matches!(revision, 1 | 2) {
+            return Err(StartupError::Revision(revision));
+        }
+        let length = usize::from(length);
+        if length > MAX_PRIVATE {
+            return Err(StartupError::PrivateData(length));
+        }
+        let is_enhanced = revision == 2 && word & ENHANCED != 0;
+        if is_enhanced && length < WORDS_LEN {
+            return Err(StartupError::NoWords);
+        }
+        Ok(Some(Self {
+            word,
+            revision,
+            is_enhanced,
+            length,
+        }))
     }
 }
 
