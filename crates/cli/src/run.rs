@@ -150,7 +150,7 @@ pub(crate) fn env(extras: Extras) -> ExitCode {
 struct Change {
     name: &'static str,
     value: OsString,
-    /// Where it goes in a list that is there already.
+    /// Place of the entry in a list that is there already.
     place: ListPosition,
 }
 
@@ -184,7 +184,7 @@ impl Change {
         parts.join(OsStr::new(":"))
     }
 
-    /// The same as a line for the shell.
+    /// The change as a line for the shell.
     fn code(&self) -> Vec<u8> {
         let name = self.name;
         let value = quoted(&self.value);

@@ -26,7 +26,7 @@ pub struct Case {
     pub name: &'static str,
     /// Identifiers of the statements that it shows; see [`statements`](crate::statements).
     pub covers: &'static [&'static str],
-    /// Where it runs.
+    /// Entry points and paths on which the case runs.
     pub on: On,
     /// Plays it. Panics if something is not as it must be.
     pub run: fn(&Bench),

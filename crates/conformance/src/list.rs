@@ -48,7 +48,7 @@ pub fn file() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
-/// The list as it should be.
+/// Text of docs/conformance.md, as the cases want it.
 #[must_use]
 pub fn render() -> String {
     let cases = cases::all();

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// lies in zero pages until it is written to.
 const TRACKED: usize = 1 << 20;
 
-/// One bit per internal descriptor. No lock: the child of a process with threads may not take any.
+/// Bits of internal descriptors. No lock: the child of a process with threads may not take any.
 static INTERNAL: [AtomicU64; TRACKED / 64] = [const { AtomicU64::new(0) }; TRACKED / 64];
 /// Words of [`INTERNAL`] that were ever used.
 static WORDS: AtomicUsize = AtomicUsize::new(0);

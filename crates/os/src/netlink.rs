@@ -76,7 +76,7 @@ impl RouteSocket {
         }
     }
 
-    /// One datagram: its length and its sender's port.
+    /// Receives a datagram: returns its length and its sender's port.
     fn recv(&self, room: &mut [u8]) -> io::Result<(usize, u32)> {
         let mut from = nowhere();
         let mut from_len = socklen(size_of::<libc::sockaddr_nl>());

@@ -8,13 +8,13 @@ use std::ffi::{CStr, c_int};
 /// Why a program does not take libraries from `LD_PRELOAD`, or must not be given any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreloadObstacle {
-    /// It runs with more rights than its caller (set-user-ID, set-group-ID, capabilities of the
-    /// file): the loader ignores the variables (`AT_SECURE` in getauxval(3)).
+    /// The program runs with more rights than its caller (set-user-ID, set-group-ID, capabilities
+    /// of the file): the loader ignores the variables (`AT_SECURE` in getauxval(3)).
     MoreRights,
-    /// It is not of this machine's kind: a 32-bit program, whose loader complains of libraries
-    /// of 64 bits.
+    /// The program is not of this machine's kind: a 32-bit program, whose loader complains of
+    /// libraries of 64 bits.
     OtherKind,
-    /// It has no loader (`PT_INTERP`).
+    /// The program has no loader (`PT_INTERP`).
     Static,
     /// The runtime of a sanitizer that ends the program if another library comes before it.
     Sanitizer,
@@ -78,7 +78,7 @@ pub fn obstacle(path: &CStr) -> Option<PreloadObstacle> {
     obstacle_in(head, |buffer, at| file.read(buffer, at))
 }
 
-/// The same of an ELF file's first bytes, and of what `read` finds further on.
+/// The obstacle of an ELF file, by its first bytes and by what `read` finds further on.
 fn obstacle_in(head: &[u8], read: impl Fn(&mut [u8], u64) -> usize) -> Option<PreloadObstacle> {
     if !head.starts_with(b"\x7fELF\x02\x01") {
         return Some(PreloadObstacle::OtherKind);

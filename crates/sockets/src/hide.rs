@@ -52,7 +52,7 @@ pub(crate) fn hide(fd: RawFd, command: i32) -> Option<RawFd> {
     Some(hidden)
 }
 
-/// The same, in place of the old number, which is closed.
+/// Moves a descriptor away from its old number, which is closed.
 pub(crate) fn moved(fd: RawFd) -> Option<RawFd> {
     let hidden = hide(fd, libc::F_DUPFD_CLOEXEC);
     sys::close(fd);

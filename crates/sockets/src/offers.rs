@@ -204,7 +204,7 @@ pub(crate) fn decide(socket: RawFd, _held: &Held) {
     decide_if(|fd| fd == socket);
 }
 
-/// The same, before the program closes all numbers of a range.
+/// Decides the offers of a range of numbers before the program closes them.
 pub(crate) fn decide_within(first: u32, last: u32, _held: &Held) {
     decide_if(|fd| u32::try_from(fd).is_ok_and(|fd| (first..=last).contains(&fd)));
 }

@@ -13,7 +13,7 @@ const FILE_SIZE: i64 = 4096;
 pub(crate) struct Entry {
     /// Absolute, free of links and dots.
     pub(crate) path: CString,
-    /// What it is.
+    /// Kind of the entry.
     pub(crate) kind: Kind,
 }
 

@@ -8,11 +8,11 @@ use crate::entry::{Entry, Kind};
 /// The answer to a path.
 #[derive(Debug)]
 pub(crate) enum Lookup {
-    /// It is ours.
+    /// An entry of ours.
     Ours(Entry),
-    /// It is the kernel's, under this path.
+    /// An entry of the kernel's, under this path.
     Outside(CString),
-    /// There is nothing: an errno.
+    /// No entry: an errno.
     Error(c_int),
 }
 

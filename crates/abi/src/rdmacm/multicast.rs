@@ -27,7 +27,7 @@ use crate::verbs::{ibv_attach_mcast, ibv_detach_mcast};
 /// A multicast group that an identifier joined.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
-    /// Names it in events.
+    /// Number of the join in events.
     join: u64,
     gid: Gid,
     /// The program's pointer.

@@ -22,7 +22,7 @@ pub(super) struct ReadLimits {
 /// What an acceptor settles; the conversation does not know it before its answer goes out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settled {
-    /// What it serves and asks for.
+    /// READs that the queue pair serves and asks for.
     pub(super) limits: ReadLimits,
     /// How often the peer tries again while there is no receive.
     pub(super) peers_rnr_retry: u8,

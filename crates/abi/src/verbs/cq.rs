@@ -59,7 +59,7 @@ pub(super) struct Request {
     pub(super) channel: *mut ibv_comp_channel,
     pub(super) comp_vector: u32,
     pub(super) options: CqOptions,
-    /// One thread only polls it.
+    /// Only one thread polls the queue.
     pub(super) single_threaded: bool,
 }
 

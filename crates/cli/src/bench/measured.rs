@@ -28,9 +28,9 @@ pub(crate) struct Measured {
 /// What became of messages that nobody repeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lost {
-    /// Those that did not arrive.
+    /// Messages that did not arrive.
     pub(crate) messages: u64,
-    /// Of so many that were looked for: all; of WRITEs, which tell nobody, the last ones.
+    /// Messages that were looked for: all; of WRITEs, which tell nobody, the last ones.
     pub(crate) of: u64,
 }
 

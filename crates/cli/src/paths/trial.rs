@@ -30,7 +30,7 @@ const SIZE: usize = 4096;
 /// Which path is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// That between processes of a host.
+    /// Path between processes of a host.
     Host,
     /// The one to other hosts, by way of the loopback interface.
     Wire,

@@ -65,7 +65,7 @@ enum Call {
     Accept(Terms),
 }
 
-/// What it answers.
+/// What the child answers.
 #[derive(Clone, Copy)]
 enum ChildReply {
     Opened(u64, Qpn),

@@ -45,7 +45,7 @@ pub enum About {
 pub enum Domain {
     /// The queue pair's.
     Own,
-    /// One with nothing else in it.
+    /// A context with nothing else in it.
     Other,
 }
 

@@ -22,8 +22,8 @@ pub enum DropReason {
     NoQp,
     /// The addresses are not those of the queue pair's path.
     Address,
-    /// It came another way than by the queue pair's path, from another process of this host than
-    /// the peer's, or with a source address of another place than it came from.
+    /// The packet came another way than by the queue pair's path, from another process of this host
+    /// than the peer's, or with a source address of another place than it came from.
     Origin,
     /// The partition key is not the default one.
     Pkey,
@@ -31,9 +31,9 @@ pub enum DropReason {
     Qkey,
     /// The queue pair's state does not take it.
     State,
-    /// It belongs to another process, and the way there was full or is gone.
+    /// The packet belongs to another process, and the way there was full or is gone.
     Forward,
-    /// It came over the wire without a valid tag, where a key is set.
+    /// The packet came over the wire without a valid tag, where a key is set.
     Unauthenticated,
 }
 
@@ -212,12 +212,12 @@ impl Counters {
         let refused = Refusal::ALL.iter().map(|why| self.direct_refused_for(*why));
         refused.sum()
     }
-    /// Those of them that had this reason.
+    /// Refusals of the direct way for one reason.
     #[must_use]
     pub fn direct_refused_for(&self, why: Refusal) -> u64 {
         self.direct_refused[why as usize].load(Ordering::Relaxed)
     }
-    /// One of [`DIRECT`](Self::DIRECT).
+    /// Value of one of [`DIRECT`](Self::DIRECT).
     #[must_use]
     pub fn direct_counter(&self, counter: DirectCounter) -> u64 {
         self.direct_with(counter, |what| self.tallied(what))

@@ -109,7 +109,7 @@ impl Denial {
     }
 }
 
-/// One counter for each asker and reason.
+/// Counters of what was denied, by asker and reason.
 #[derive(Debug, Default)]
 pub(crate) struct Denials([[AtomicU64; Denial::ALL.len()]; Asker::ALL.len()]);
 

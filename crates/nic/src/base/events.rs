@@ -18,7 +18,7 @@ pub(crate) trait Owned {
     /// Tells what an event is about.
     type Owner: Copy + Eq + Hash + Debug;
 
-    /// What it is about.
+    /// Object that the event is about.
     fn owner(&self) -> Self::Owner;
 }
 

@@ -60,7 +60,7 @@ impl Numbers {
     }
 }
 
-/// Names an accepted link between processes: not that of another one that is open.
+/// Number of an accepted link between processes, unlike that of any other open one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LinkId(pub(crate) u32);
 

@@ -17,7 +17,7 @@ pub(crate) struct TimeShare {
 }
 
 impl TimeShare {
-    /// One part in `part` of the time; at most `most` is saved up or overspent.
+    /// A share of one part in `part` of the time; at most `most` is saved up or overspent.
     pub(crate) const fn new(part: u32, most: Duration) -> Self {
         Self {
             part,

@@ -9,7 +9,7 @@ use super::state::{ConnectionAttr, Progress};
 use super::{ConnParam, Event, EventKind, EventParam};
 
 impl Work<'_> {
-    /// A conversation has something to say.
+    /// Tells the program what happened to a conversation.
     pub(super) fn on_event(&mut self, event: ConversationEvent) {
         let conversation = event.conversation;
         let event = match event.kind {

@@ -165,9 +165,9 @@ pub(super) struct Ports {
 pub(super) enum PortChange {
     /// Nothing to watch or unwatch.
     None,
-    /// These descriptors are new.
+    /// Descriptors to watch from now on.
     New(Vec<RawFd>),
-    /// These descriptors go; unwatch them, then call [`Ports::drop_claim`].
+    /// Descriptors that go: unwatch them, then call [`Ports::drop_claim`].
     Gone(Vec<RawFd>),
 }
 

@@ -16,7 +16,7 @@ use super::state::{ConnectionAttr, IdState, Progress};
 use super::{ConnParam, Event, EventKind, EventParam, Id, Route};
 use crate::Device;
 
-/// What a request asks for, once it has been found in order.
+/// A request that was found in order: its listener, and the addresses of both ends.
 #[derive(Debug)]
 pub(super) struct CheckedRequest {
     pub(super) listener: u64,
@@ -38,7 +38,7 @@ pub(super) enum IdOrigin {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RequestRefusal {
     Reject(RejReason),
-    /// It claims addresses that its sender cannot have.
+    /// The request claims addresses that its sender cannot have.
     Forged(RejReason),
     /// The backlog is full: its sender asks again.
     Silent,

@@ -35,8 +35,8 @@ const FAREWELLS: u32 = 3;
 const MAX_HALF_OPEN: usize = 16384;
 /// Requests read from a port at once; the host calls again if more wait.
 const READ_BATCH: usize = 64;
-/// One part in so many of the time is for MADs of other hosts that name no conversation. A request
-/// takes some 20 us, so that is some 3,000 a second.
+/// Divisor of the part of the time that MADs of other hosts get that name no conversation. A
+/// request takes some 20 us, so that is some 3,000 a second.
 const STRAYS_PART: u32 = 16;
 /// Such time that is saved up, at most: some 1,000 requests at once.
 const STRAYS_SAVED: Duration = Duration::from_millis(20);
@@ -49,7 +49,7 @@ const NEVER: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Heard {
     pub(crate) all: usize,
-    /// Those of processes of other users.
+    /// Of these, processes of other users.
     pub(crate) of_others: usize,
 }
 

@@ -99,9 +99,9 @@ pub(super) struct IdState {
     /// First PSN of the peer's requests, chosen by us.
     pub(super) rq_psn: Psn,
     pub(super) connection: ConnectionAttr,
-    /// What it has of TCP, on iWARP.
+    /// The identifier's part of a TCP connection, on iWARP.
     pub(super) stream: StreamHold,
-    /// Of datagrams, once settled.
+    /// Q_Key of a datagram identifier, once settled.
     pub(super) qkey: Option<u32>,
     pub(super) backlog: Backlog,
 }

@@ -30,7 +30,7 @@ impl PortSpace {
             _ => return None,
         })
     }
-    /// As it stands in the names of port claims.
+    /// Name of the port space in the names of port claims.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Ipoib => "ipoib",
@@ -98,11 +98,11 @@ pub enum EventParam {
     /// The event has none.
     #[default]
     None,
-    /// Of connections: connect request and connect response, and with only the private data a
-    /// rejection by the peer.
+    /// Parameters of connections: of connect request and connect response, and with only the
+    /// private data a rejection by the peer.
     Conn(ConnParam),
-    /// Of datagrams: a connect request with only the private data, Established, and an answer that
-    /// says no.
+    /// Parameters of datagrams: a connect request with only the private data, Established, and an
+    /// answer that says no.
     Ud(UdParam),
     /// What the program has put into an event of its own.
     Argument(u64),

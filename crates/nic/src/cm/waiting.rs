@@ -118,7 +118,7 @@ impl Blocked {
         first
     }
 
-    /// It could not go on: it is the first of its line again.
+    /// Makes a port that could not go on the first of its line again.
     fn put_back(&mut self, line: Line, waiting: WaitingPort) {
         self.lines.entry(line).or_default().push_front(waiting);
         self.count += 1;

@@ -121,7 +121,7 @@ impl Dispatch {
         std::mem::take(&mut self.offers)
     }
 
-    /// What another process of this host sent.
+    /// Sorts a frame from another process of this host.
     pub(super) fn on_local(&mut self, nic: &Nic, frame: LocalFrame<'_>, now: Time) {
         match frame {
             LocalFrame::Packet {

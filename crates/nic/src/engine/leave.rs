@@ -52,7 +52,7 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// Of this process. Without a device thread nobody would take it.
+    /// Leave of this process. Without a device thread nobody would take it.
     pub(super) fn new(has_thread: bool) -> Self {
         let stage = if has_thread {
             LeaveStage::Staying

@@ -52,12 +52,12 @@ pub(crate) struct Wires {
     pub(crate) streams: bool,
 }
 
-/// What the variable asks for: of each wire that devices speak.
+/// What `FERROCE_FAULT` asks for, for each wire that devices speak.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Faults {
-    /// Of RoCEv2.
+    /// Faults of RoCEv2.
     pub(crate) packets: Option<LinkFault>,
-    /// Of iWARP.
+    /// Faults of iWARP.
     pub(crate) streams: Option<StreamFault>,
 }
 

@@ -165,7 +165,7 @@ pub(crate) struct Inbound<'a> {
 }
 
 impl<'a> Inbound<'a> {
-    /// The same without the tag of another device; none if the tag is wrong.
+    /// The packet without the tag of another device; none if the tag is wrong.
     pub(crate) fn opened(self, auth: &Auth) -> Option<Self> {
         let packet: &'a [u8] = auth.open(&self.addressing, self.packet)?;
         Some(Self { packet, ..self })

@@ -171,11 +171,11 @@ impl Services {
     pub(crate) fn wire_to(&self, dst: Gid) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_by(dst, |wire| wire.to(dst))
     }
-    /// The same for what goes to a queue pair. Other makes' are of slot 0, or of any.
+    /// The way out over the wire to a queue pair. Other makes' are of slot 0, or of any.
     pub(crate) fn wire_to_qp(&self, dst: Gid, dest: Qpn) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_to_private_port(dst, private_port_to(slot_of(dest)))
     }
-    /// The same from a private port.
+    /// The way out over the wire from a private port.
     pub(crate) fn wire_to_private_port(
         &self,
         dst: Gid,

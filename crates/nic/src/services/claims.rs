@@ -41,7 +41,7 @@ pub(crate) struct Claimed {
     pub(crate) socket: SeqSocket,
     /// The listener.
     pub(crate) owner: Credentials,
-    /// It has a right to the name.
+    /// The holder has a right to the name.
     pub(crate) is_rightful: bool,
 }
 

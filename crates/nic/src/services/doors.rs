@@ -40,9 +40,9 @@ const POLLS: u8 = 8;
 pub(crate) struct Door {
     entrance: Poller,
     is_open: AtomicBool,
-    /// Of [`CALLS`], those that are still to come.
+    /// Calls of [`CALLS`] that are still to come.
     calls: AtomicU8,
-    /// Of [`POLLS`], those that are still to come.
+    /// Polls of [`POLLS`] that are still to come.
     polls: AtomicU8,
     /// The last event was there already, and nobody has looked for work since.
     owes_look: AtomicBool,
@@ -145,7 +145,7 @@ impl Door {
 /// The doors of a device that are open.
 #[derive(Debug)]
 pub(crate) struct Doors {
-    /// Their thread.
+    /// Thread of the open doors.
     owner: AtomicUsize,
     open: Mutex<Open>,
     /// Number of open doors.

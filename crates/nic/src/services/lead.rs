@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_micros(50);
 const NOBODY: usize = 0;
 
 thread_local! {
-    /// Its address tells a thread from all others that live.
+    /// A byte whose address tells a thread from all others that live.
     static HERE: u8 = const { 0 };
 }
 
@@ -41,7 +41,7 @@ pub(super) fn this_thread() -> usize {
 pub(crate) struct Lead {
     /// The thread that leads.
     owner: AtomicUsize,
-    /// It waits, or is about to.
+    /// The leader waits, or is about to.
     waits: AtomicBool,
     /// The device thread sleeps until a leader has been away for a while.
     relied_on: AtomicBool,

@@ -19,12 +19,12 @@ use crate::base::sync::lock;
 /// How a thread looks on while nothing comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// It keeps the processor: longer than a peer takes to answer, shorter than a sleep and a
-    /// wake-up take.
+    /// The thread keeps the processor: longer than a peer takes to answer, shorter than a sleep and
+    /// a wake-up take.
     Spinning,
-    /// It gives the processor to any thread that waits for it, between two looks. A peer that is
-    /// asleep has to wake up, and perhaps to copy 64 KiB: if the look ended before that, neither
-    /// of two sleeping programs would begin. And the kernel likes to wake a receiver on the
+    /// The thread gives the processor to any other that waits for it, between two looks. A peer
+    /// that is asleep has to wake up, and perhaps to copy 64 KiB: if the look ended before that,
+    /// neither of two sleeping programs would begin. And the kernel likes to wake a receiver on the
     /// processor of its sender.
     Yielding,
 }
@@ -45,14 +45,14 @@ impl Patience {
     }
 }
 
-/// How long it looks on at most: descriptors are not looked at meanwhile.
+/// Longest look: descriptors are not looked at meanwhile.
 const LONGEST: Duration = Duration::from_millis(1);
 /// Most chances that are left out between two tries, as a power of 2.
 const RAREST: u32 = 6;
-/// The same after a try in which another program had the processor.
+/// Chances that are left out after a try in which another program had the processor.
 const CROWDED: u32 = 1 << 12;
-/// A try that took so long is one: far longer than a look, shorter than the time that the kernel
-/// gives a program.
+/// Length from which on another program had the processor during a try: far longer than a look,
+/// shorter than the time that the kernel gives a program.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// What experience says of something that pays or does not.

@@ -28,9 +28,10 @@ const STREAK: Duration = Duration::from_micros(50);
 /// to something else (watch its memory for a WRITE, compute), and its peers should not wait long
 /// then.
 const FIRST_NAP: Duration = Duration::from_micros(50);
-/// The same for a program that has been polling for long, and for a leader that keeps coming by.
+/// Longest nap beside a program that has been polling for long, and for a leader that keeps coming
+/// by.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
-/// The same for other programs, once it has found nothing undone.
+/// Longest nap beside other programs, once the thread has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
 /// A nap while something waits: longer than it takes to post 64 KiB.
 const SHORT_NAP: Duration = Duration::from_micros(40);

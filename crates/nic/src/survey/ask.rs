@@ -19,13 +19,13 @@ const LONGEST: usize = 128 << 10;
 /// A process with an open device.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its slot.
+    /// Slot of the process.
     pub slot: u16,
-    /// Its number; 0: it has none in this PID namespace.
+    /// Process number; 0: the process has none in this PID namespace.
     pub pid: i32,
-    /// Its effective user.
+    /// Effective user of the process.
     pub uid: u32,
-    /// Its program's name, if it can be seen.
+    /// Name of the program, if it can be seen.
     pub program: Option<String>,
     /// Report of the process.
     pub said: Said,

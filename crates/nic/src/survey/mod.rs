@@ -18,9 +18,9 @@ pub use ask::{Process, Said, process, processes};
 /// Report of a process about its devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// What it has to reach others with.
+    /// What the process has to reach others with.
     pub means: Vec<Means>,
-    /// The processes of this host that it has talked to.
+    /// Processes of this host to which the process has talked.
     pub neighbours: Vec<Neighbour>,
     /// Its queue pairs, those alike together.
     pub flows: Vec<Flow>,
@@ -63,7 +63,7 @@ pub struct Means {
     pub name: String,
     /// Whether it is to be had.
     pub usable: bool,
-    /// What it is, or why it is not to be had.
+    /// What the means is, or why it is not to be had.
     pub why: String,
 }
 

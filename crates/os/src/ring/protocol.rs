@@ -76,9 +76,9 @@ impl Error for Broken {}
 /// Outcome of pushing a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is in the ring.
+    /// The record is in the ring.
     Done,
-    /// There is no room for it now.
+    /// The record has no room now.
     Full,
 }
 

@@ -73,7 +73,7 @@ pub enum ShortRingWord {
     Says(u32),
     /// If what is behind the head is too long for the slot: where it begins in the body.
     Offset(u32),
-    /// The same: how many bytes a packet has, of those that the message is as long as.
+    /// Bytes of a packet, of those that the message is as long as.
     Packet(u32),
 }
 
@@ -90,7 +90,8 @@ pub enum Place {
 /// a position. As it is in a slot, since it is there with every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortRingAck {
-    /// What it adds to the word of the slot's length: the short ring, and what is promised.
+    /// What the message adds to the word of the slot's length: the short ring, and what is
+    /// promised.
     pub(super) about: u32,
     pub(super) read: u32,
 }
@@ -175,7 +176,7 @@ pub trait ShortRingArea {
     fn write_body(&self, offset: u32, bytes: Piece<'_>) -> Result<(), Unmapped>;
     /// Reads what is behind the head of a message, as much as `rest` has room for.
     fn copy_out(&self, place: Place, rest: &mut [u8]);
-    /// The same into registered memory.
+    /// Writes the bytes of a place into registered memory.
     ///
     /// # Errors
     /// [`Unmapped`]: that is not there any more.

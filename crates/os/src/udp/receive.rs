@@ -59,7 +59,7 @@ pub struct Received<'a> {
     pub flow_label: u32,
     /// The interface that it came in by.
     pub ifindex: u32,
-    /// It was longer than the ring's slots and was cut.
+    /// The datagram was longer than the ring's slots and was cut.
     pub truncated: bool,
     /// Datagrams that this socket has lost since it was made, because nobody took them out in time
     /// (modulo 2^32).

@@ -13,7 +13,7 @@ use crate::sys::{self, check_retry, fit};
 
 /// Messages per system call.
 const BATCH: usize = 16;
-/// The same, where there are no more.
+/// Messages of a system call where there are no more.
 const FEW: usize = 4;
 
 /// `UDP_SEGMENT` of `linux/udp.h`, at level `IPPROTO_UDP`.

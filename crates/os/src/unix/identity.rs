@@ -70,7 +70,7 @@ impl Identity {
         Self::from_texts(map.as_deref(), overflow.as_deref())
     }
 
-    /// The same from the texts of `uid_map` and `overflowuid`, where they can be read.
+    /// Identity by the texts of `uid_map` and `overflowuid`, where they can be read.
     fn from_texts(map: Option<&str>, overflow: Option<&str>) -> Self {
         let is_whole = map.is_some_and(Self::is_whole);
         let overflow = overflow.and_then(|text| text.trim().parse().ok());

@@ -57,7 +57,7 @@ fn read(path: &str) -> io::Result<String> {
 struct Status {
     /// The effective user.
     user: u32,
-    /// It may have low ports.
+    /// The process may have low ports.
     binds: bool,
 }
 

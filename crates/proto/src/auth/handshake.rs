@@ -49,7 +49,7 @@ pub struct AuthMessage {
     pub from: Qpn,
     /// Challenge of the question that this asks, answers or rejects.
     pub challenge: Nonce,
-    /// Of the queue pair `from`; zero in a rejection.
+    /// Nonce of the queue pair `from`; zero in a rejection.
     pub nonce: Nonce,
 }
 
@@ -187,7 +187,7 @@ impl Nonces {
 pub enum Failure {
     /// Nobody answered with a valid tag.
     Silence,
-    /// There is another key.
+    /// The other host has another key.
     Rejected,
 }
 

@@ -53,7 +53,7 @@ impl TagAddresses {
     }
 }
 
-/// One end of a connection.
+/// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     /// GID of this end.
@@ -89,8 +89,8 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// Of a pre-shared key, which must have [`LEAST_KEY`] unpredictable bytes or more: they are not
-    /// stretched.
+    /// Keys of a pre-shared key, which must have [`LEAST_KEY`] unpredictable bytes or more: they
+    /// are not stretched.
     #[must_use]
     pub fn new(key: &[u8]) -> Self {
         let derive = |context| TagKey::new(blake3::derive_key(context, key));

@@ -18,9 +18,10 @@ const ASK_INTERVAL: Duration = Duration::from_secs(1);
 /// Why a MAD changes nothing, and is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ignored {
-    /// It names a conversation, and comes from another address than that of the peer.
+    /// The MAD names a conversation, and comes from another address than that of the peer.
     Address,
-    /// It answers a request of this agent with another transaction id than that of the request.
+    /// The MAD answers a request of this agent with another transaction id than that of the
+    /// request.
     Transaction,
     /// As many requests wait for the owner's answer as there may be.
     Full,

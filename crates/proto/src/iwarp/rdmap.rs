@@ -271,7 +271,7 @@ impl AtomicResponse {
 /// payload goes on behind the 8 bytes, so that it takes one receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Immediate {
-    /// It belongs to the WRITE before it; else it is a SEND's, whose bytes follow.
+    /// The immediate belongs to the WRITE before it; else to a SEND, whose bytes follow.
     pub of_write: bool,
     /// The bytes that the program gave.
     pub data: [u8; 4],

@@ -188,7 +188,7 @@ const HAS_LENGTH: u8 = 0x80;
 const HAS_DDP: u8 = 0x40;
 /// The RDMAP header follows.
 const HAS_RDMAP: u8 = 0x20;
-/// The same flags as a sender has them that counts the bits of a byte from the other end.
+/// Flags as a sender has them that counts the bits of a byte from the other end.
 const SWAPPED_FLAGS: u8 = 0x07;
 
 impl Terminate {

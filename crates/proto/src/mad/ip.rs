@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Names a service. For IP port spaces: port space in bits 16..32, port in bits 0..16.
+/// Number of a service. For IP port spaces: port space in bits 16..32, port in bits 0..16.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
 pub struct ServiceId(pub u64);
 

@@ -7,7 +7,7 @@ use crate::ids::Qpn;
 /// Service id resolution request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SidrReq {
-    /// Names the request at its sender.
+    /// Number of the request at its sender.
     pub request_id: u32,
     /// Partition key.
     pub pkey: u16,

@@ -134,7 +134,7 @@ impl Region {
             .ok_or(RightsError::OutOfBounds { key, addr, len })
     }
 
-    /// The same as bytes of this process.
+    /// Bytes of this process at a place of the region.
     #[inline]
     pub(super) fn place(&self, addr: u64, len: u64) -> Option<Span<'_>> {
         let start = self.address_of(addr, len)?;

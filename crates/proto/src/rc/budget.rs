@@ -49,7 +49,8 @@ pub struct Stake {
     whole: u64,
     counted: u64,
     ticket: Option<u64>,
-    /// What it had in flight when it was asked last, and since when there was no progress.
+    /// What the queue pair had in flight when it was asked last, and since when there was no
+    /// progress.
     seen: u64,
     moved: Time,
 }
@@ -156,7 +157,7 @@ impl Budget {
         Some(first)
     }
 
-    /// It waits in line; `again`: it is the first, and its call was in vain.
+    /// Puts a queue pair into the line; `again`: as the first, whose call was in vain.
     fn queue(&mut self, stake: &mut Stake, again: bool) {
         if stake.ticket.is_some() {
             self.called &= !again;

@@ -40,7 +40,7 @@ use crate::wire::{Packet, Reth};
 pub(crate) enum Moved {
     /// Bytes that are done.
     Bytes(u32),
-    /// It goes by packets.
+    /// The operation goes by packets.
     Refused,
 }
 
@@ -53,9 +53,9 @@ impl Default for Moved {
 /// What is to be done with the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectOp {
-    /// Its bytes are replaced.
+    /// The peer's bytes are replaced.
     Write,
-    /// Its bytes are fetched.
+    /// The peer's bytes are fetched.
     Read,
     /// A word of 8 bytes is replaced if it has a value.
     CompareSwap {

@@ -50,7 +50,7 @@ impl PartialMessage {
         Opcode::rc(operation, Position::Middle)
     }
 
-    /// The same with so many bytes more.
+    /// The message with so many bytes more.
     pub(super) const fn after(mut self, bytes: u32) -> Self {
         match &mut self {
             Self::Send { received, .. } | Self::Write(Write { received, .. }) => *received += bytes,
@@ -68,7 +68,7 @@ impl PartialMessage {
         }
     }
 
-    /// The same for a WRITE.
+    /// The bytes before a packet of a WRITE.
     pub(super) fn write_before(
         current: Option<&Self>,
         packet: &Packet<'_>,

@@ -101,7 +101,7 @@ pub struct RcQp {
     ack_follows: bool,
     /// The end of draining was reported since the move to SQD.
     drain_reported: bool,
-    /// It has migrated by itself, and its owner does not know.
+    /// The queue pair has migrated by itself, and its owner does not know.
     migrated: bool,
 }
 

@@ -54,8 +54,8 @@ pub(super) struct BufferedPacket {
 /// What became of a packet that is ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// It opens a gap that was not known, or takes a packet with it that has other bytes: the peer
-    /// is to hear of what is missing.
+    /// The packet opens a gap that was not known, or takes a packet with it that has other bytes:
+    /// the peer is to hear of what is missing.
     News,
     /// The peer need not hear of it.
     Known,
@@ -64,7 +64,7 @@ pub(super) enum Kept {
 }
 
 impl BufferedPacket {
-    /// As it came.
+    /// The packet as it came.
     pub(super) fn packet(&self) -> Packet<'_> {
         Packet {
             bth: self.bth,

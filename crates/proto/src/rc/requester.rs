@@ -27,8 +27,8 @@ pub(super) enum Probe {
     Idle,
     /// The oldest packet is to be sent once more.
     Wanted,
-    /// It was. Once `until` is acknowledged, what else was sent before the probe (up to `limit`)
-    /// and is not acknowledged by then is lost: the responder answers in order.
+    /// The probe was sent. Once `until` is acknowledged, what else was sent before the probe (up to
+    /// `limit`) and is not acknowledged by then is lost: the responder answers in order.
     Sent { until: u64, limit: u64 },
 }
 
@@ -360,7 +360,7 @@ pub(crate) fn completion(shared: &QpShared, wr: &SendWr) -> Wc {
     }
 }
 
-/// The same completion as a failure.
+/// A completion as a failure.
 pub(crate) fn failed(wc: Wc, fault: Fault) -> Wc {
     Wc {
         status: fault.status,

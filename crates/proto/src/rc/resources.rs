@@ -44,7 +44,7 @@ pub(super) enum AnswerKind {
     },
 }
 
-/// One accepted READ or atomic.
+/// An accepted READ or atomic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resource {
     pub(super) psn: Psn,
@@ -107,7 +107,7 @@ struct Pass {
     end: u32,
     /// Message bytes that it ends with.
     bytes_end: u32,
-    /// It answers the request for the first time.
+    /// The response answers the request for the first time.
     fresh: bool,
 }
 
@@ -124,7 +124,7 @@ impl Pass {
     }
 }
 
-/// One response packet.
+/// A response packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NextResponse {
     pub(super) resource: Resource,

@@ -24,8 +24,7 @@ use crate::wire::{Bth, Packet};
 
 /// Pieces that are to be sent again, at most; others will be reported once more.
 const MAX_DUE: usize = 128;
-/// Of so many pieces that were sent again it is known that they are on their way; older ones may be
-/// sent once more.
+/// Most pieces sent again that are known to be on their way; older ones may be sent once more.
 const MAX_SENT: usize = 128;
 
 /// Packets to be sent again.
@@ -97,7 +96,7 @@ impl SelectiveRepeat {
             .is_some_and(|sent| sent.before <= sequence)
     }
 
-    /// These are missing, while packets up to `arrived_to` have arrived. Returns how many have to
+    /// Takes note of gaps, while packets up to `arrived_to` have arrived. Returns how many have to
     /// be sent, for the first time or again.
     fn on_missing(&mut self, gaps: impl Iterator<Item = Range<u64>>, arrived_to: u64) -> u64 {
         while arrived_to > 0 && self.is_overtaken_by(arrived_to - 1) {
@@ -126,7 +125,7 @@ impl SelectiveRepeat {
         added
     }
 
-    /// These went out, when the next new packet was `before`.
+    /// Takes note of packets that were sent again when the next new packet was `before`.
     pub(super) fn on_sent(&mut self, range: Range<u64>, before: u64) {
         match self.sent.back_mut() {
             Some(last) if last.before == before && last.range.end == range.start => {
@@ -239,7 +238,7 @@ impl Requester {
         self.on_missing(count);
     }
 
-    /// So many packets are to be sent again.
+    /// Counts packets that are to be sent again.
     fn on_missing(&mut self, count: u64) {
         if count > 0 {
             self.window.on_gaps(count);

@@ -47,7 +47,7 @@ impl Target {
         })
     }
 
-    /// One of RC.
+    /// Target of an RC queue pair.
     pub(super) const fn of_pd(pd: PdId) -> Self {
         Self { pd, srq: None }
     }
@@ -80,7 +80,7 @@ impl Target {
 }
 
 impl HeldReceive {
-    /// One from the queue pair's own receive queue.
+    /// A receive from the queue pair's own receive queue.
     pub(super) const fn own(wr: RecvWr, target: Target) -> Self {
         Self {
             wr,

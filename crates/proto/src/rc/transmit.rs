@@ -35,9 +35,9 @@ pub(super) struct Went {
     start: u64,
     to: u64,
     cost: u64,
-    /// Its work request ends with it.
+    /// The work request ends with this packet.
     ended: bool,
-    /// Its answer counts among the READs and atomics.
+    /// The answer counts among the READs and atomics.
     counts: bool,
 }
 

@@ -20,12 +20,12 @@ const DENSE_PACKETS: u64 = 16;
 /// More than this many packets between two losses are not counted: the average is to follow what
 /// happens now.
 const FAR_PACKETS: u64 = 128;
-/// So many packets that are lost together count whatever the average says, unless the network loses
+/// Number of packets lost together that counts whatever the average says, unless the network loses
 /// them as they go, in runs: if for each fewer than [`BURST_PACKETS`] came through.
 const BURST: u64 = 4;
 /// See [`BURST`].
 const BURST_PACKETS: u64 = 4;
-/// Where it starts: what any receiver can hold. What is acknowledged opens it to the limit.
+/// First window: what any receiver can hold. What is acknowledged opens it to the limit.
 const FIRST: u32 = 160 << 10;
 
 /// Bytes that may be in flight.
@@ -91,7 +91,7 @@ impl SendWindow {
         self.current = self.current.min(self.limit);
     }
 
-    /// So many packets were lost, and nothing else is sent again. That costs what they cost, so
+    /// Takes note of lost packets, where nothing else is sent again. That costs what they cost, so
     /// only if they are a large part of all does it count: then the receiver cannot follow. Two
     /// losses that happen to be neighbours say nothing.
     pub(super) fn on_gaps(&mut self, packets: u64) {

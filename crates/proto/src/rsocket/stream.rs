@@ -24,9 +24,9 @@ pub enum StreamViolation {
 /// Which directions a program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shutdown {
-    /// It reads no more.
+    /// The program reads no more.
     Read,
-    /// It writes no more.
+    /// The program writes no more.
     Write,
     /// Both.
     Both,

@@ -33,7 +33,7 @@ pub struct Drain {
     pub to: Qpn,
     /// The queue pair that sent it.
     pub from: Qpn,
-    /// Names the question.
+    /// Number of the question.
     pub mark: u64,
 }
 

@@ -81,7 +81,7 @@ pub enum Operation {
     PlacedImm,
     /// SEND whose bytes the responder fetches itself: [`Opcode::RENDEZVOUS`].
     Rendezvous,
-    /// The same with immediate.
+    /// Rendezvous with immediate.
     RendezvousImm,
     /// WRITE with immediate whose bytes the responder fetches itself:
     /// [`Opcode::RENDEZVOUS_WRITE_IMM`].

@@ -86,7 +86,7 @@ pub(crate) unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mu
     )
 }
 
-/// The same for the other processor.
+/// As above, for the other processor.
 #[cfg(target_arch = "aarch64")]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[cfg_attr(

@@ -23,7 +23,7 @@ struct Member {
     data: u64,
     /// Tells it from earlier and later ones under the same number.
     serial: u64,
-    /// It has fired once, and waits for `EPOLL_CTL_MOD`.
+    /// The member has fired once, and waits for `EPOLL_CTL_MOD`.
     is_spent: bool,
 }
 
@@ -37,7 +37,7 @@ impl Member {
 #[derive(Debug, Default)]
 struct Members {
     by_fd: BTreeMap<RawFd, Member>,
-    /// That of the latest member.
+    /// Serial number of the latest member.
     serial: u64,
     /// The last one that was reported.
     last: Option<RawFd>,
@@ -96,8 +96,8 @@ impl Members {
         Ok(())
     }
 
-    /// Those that can have events: first those behind the last one that was reported, so that each
-    /// has its turn however few are reported at once.
+    /// Members that can have events: first those behind the last one that was reported, so that
+    /// each has its turn however few are reported at once.
     fn awaited(&self) -> Vec<(RawFd, Member)> {
         let last = self.last.unwrap_or(RawFd::MIN);
         let behind = self.by_fd.range((Excluded(last), Unbounded));

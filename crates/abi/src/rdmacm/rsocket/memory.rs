@@ -40,7 +40,7 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    /// So many zero bytes.
+    /// Memory of so many zero bytes.
     ///
     /// # Safety
     /// `pd` is live and outlives the memory.

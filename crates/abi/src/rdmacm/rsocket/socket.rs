@@ -39,7 +39,7 @@ pub(super) enum Phase {
     Idle,
     Listening(Listener),
     Connecting(Attempt),
-    /// It was a connect request; the peer has yet to say that the connection stands.
+    /// The socket came from a connect request; the peer has yet to say that the connection stands.
     Accepting(Weak<Socket>),
     /// There is a connection, or was one.
     Connected,

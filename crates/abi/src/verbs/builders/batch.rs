@@ -14,7 +14,7 @@ const NOTHING_BEGUN: &str = "a setter needs a work request begun before";
 pub(super) struct Batch {
     /// The only one, as long as it is a SEND to the peer from one place.
     plain: Option<Plain>,
-    /// Its inline data, if they are short.
+    /// Inline data of the work request, if short.
     room: [u8; SHORT],
     wrs: Vec<SendWr>,
     /// The first mistake; it voids the batch.
@@ -45,7 +45,7 @@ impl Plain {
 /// Where its bytes are.
 #[derive(Clone, Copy)]
 enum From {
-    /// It has none so far.
+    /// The work request has no data so far.
     Nowhere,
     Sge(Sge),
     /// Number of bytes in the batch's room.
@@ -64,7 +64,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// There is nothing in it.
+    /// Empties the batch.
     pub(super) fn clear(&mut self) {
         self.plain = None;
         self.wrs.clear();
@@ -200,7 +200,7 @@ impl Batch {
         self.wrs.last_mut()
     }
 
-    /// There are more than one, or it is not a plain SEND.
+    /// Goes over to a list: there is more than one work request, or one that is no plain SEND.
     fn make_list(&mut self) {
         let Some(plain) = self.plain.take() else {
             return;

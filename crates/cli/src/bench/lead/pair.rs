@@ -23,7 +23,7 @@ const KEY_FILE: &str = "FERROCE_KEY_FILE";
 /// What authenticates the packets of workers.
 #[derive(Clone, Debug)]
 pub(super) enum Key {
-    /// What the environment says.
+    /// Whatever the environment says.
     Inherited,
     /// Nothing.
     None,

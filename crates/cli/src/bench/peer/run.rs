@@ -9,7 +9,7 @@ use crate::connection::Outcome;
 
 /// Time for the server to listen, and for the client to end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How often we look whether it does.
+/// Time between two looks at the other program.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// A server and its client.

@@ -126,7 +126,7 @@ pub(crate) struct Task {
     pub(crate) series: Series,
     /// Bytes of each operation: a multiple of 8.
     pub(crate) size: usize,
-    /// How long, without the time to warm up.
+    /// Length of the measurement, without the time to warm up.
     pub(crate) time: Duration,
     /// Where the passive side is reached.
     pub(crate) address: IpAddr,

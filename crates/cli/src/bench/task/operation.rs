@@ -10,7 +10,7 @@ pub(crate) enum Path {
     Local,
     /// `RoCEv2` over UDP.
     Wire,
-    /// The same with authenticated packets (`FERROCE_KEY_FILE`).
+    /// The wire with authenticated packets (`FERROCE_KEY_FILE`).
     Keyed,
 }
 
@@ -156,10 +156,10 @@ impl Kind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Waiting {
-    /// They poll.
+    /// Both sides poll.
     #[default]
     Polling,
-    /// They sleep: in `ibv_get_cq_event` or a call of the kernel.
+    /// Both sides sleep: in `ibv_get_cq_event` or a call of the kernel.
     Asleep,
 }
 

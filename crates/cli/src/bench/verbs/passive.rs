@@ -14,7 +14,7 @@ use crate::connection::{Outcome, text};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Polls that find nothing between two looks at whether it is over.
 const POLLS: u32 = 64;
-/// The same where this side sleeps.
+/// Time between two looks where this side sleeps.
 const GLANCE: Duration = Duration::from_millis(5);
 
 /// Serves one measurement to its end.

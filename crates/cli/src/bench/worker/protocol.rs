@@ -34,7 +34,7 @@ pub(crate) enum WorkerReply {
     Measured(Measured),
     /// What arrived is right.
     Served(Served),
-    /// It did not work.
+    /// The measurement failed, for this reason.
     Failed(String),
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Served {
 /// Where the passive side is.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Meeting {
-    /// It listens there.
+    /// Where the worker listens.
     pub(crate) address: Option<SocketAddr>,
     /// Process ID of the worker.
     pub(crate) process: i32,

@@ -231,7 +231,7 @@ fn read_limit(count: Option<u16>) -> u8 {
 }
 
 impl IdState {
-    /// Its socket, if it has one that is bound and does nothing yet.
+    /// Takes the socket of the identifier, if that is bound and does nothing yet.
     pub(super) fn take_bound(&mut self) -> Option<TcpSocket> {
         match std::mem::take(&mut self.stream) {
             StreamHold::Bound(socket) => Some(socket),

@@ -2,7 +2,7 @@
 
 /// Rounds without a packet after which a socket is as any other.
 const HOT_ROUNDS: u32 = 256;
-/// One in this number of rounds of a polling program asks for all descriptors.
+/// Number of rounds of a polling program of which one asks for all descriptors.
 const LOOK_AROUND: u32 = 8;
 
 /// The socket that traffic comes by while a program polls: looking there directly is cheaper than

@@ -63,7 +63,7 @@ pub(super) struct RoundState {
     held_up: HeldUp,
     /// When a polling program looked at the descriptors last.
     looked: Time,
-    /// Those since the last one that had something to do.
+    /// Rounds since the last one that had something to do.
     idle: u32,
     /// Rounds that had something to do.
     served: u64,
@@ -78,7 +78,7 @@ pub(super) struct RoundState {
 #[derive(Clone, Copy, Debug)]
 struct NewProcess {
     slot: u16,
-    /// It is another user's.
+    /// The process is another user's.
     is_foreign: bool,
 }
 

@@ -22,8 +22,8 @@ use crate::base::time_share::TimeShare;
 const PART: u32 = 32;
 /// Such time that is saved up, at most.
 const SAVED: Duration = Duration::from_millis(5);
-/// The same for what other users of this host send by links that have said hello, and to ports.
-/// Connections between users begin there, and a crowd of them comes at once.
+/// Divisor of the time for what other users of this host send by links that have said hello, and to
+/// ports. Connections between users begin there, and a crowd of them comes at once.
 const PART_OF_USERS: u32 = 16;
 const SAVED_FOR_USERS: Duration = Duration::from_millis(20);
 /// What one counts at most: this thread may lose its processor meanwhile.
@@ -59,7 +59,7 @@ pub(super) struct Brought {
 }
 
 impl Brought {
-    /// One thing, which nobody wants.
+    /// A single packet that nobody wants.
     pub(super) const STRAY: Self = Self {
         unwanted: 1,
         all: 1,

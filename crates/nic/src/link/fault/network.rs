@@ -19,7 +19,7 @@ const REORDER_BY: Duration = Duration::from_micros(1000);
 /// A datagram on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NetworkFrame {
-    /// Where it goes.
+    /// Where the frame goes.
     pub(crate) addressing: Addressing,
     /// The private port that it leaves in.
     pub(crate) private_port: Option<u8>,

@@ -78,12 +78,12 @@ impl StreamFault {
         Some(())
     }
 
-    /// Whether it does anything.
+    /// Whether any fault is asked for.
     pub(super) fn does_something(&self) -> bool {
         Self { seed: 0, ..*self } != Self::default()
     }
 
-    /// Whether it changes bytes.
+    /// Whether bytes may change.
     pub(crate) fn damages(&self) -> bool {
         self.corrupt != Chance::default()
     }
@@ -178,14 +178,14 @@ impl Course {
     }
 }
 
-/// What holds bytes back before TCP gets them.
+/// How the fault `delay` holds bytes back before TCP gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DelayGate {
-    /// Nothing waits.
+    /// Shut, and nothing waits behind it.
     Shut,
-    /// Something waits until then.
+    /// Shut until then: something waits.
     OpensAt(Time),
-    /// All goes through until there is nothing more.
+    /// Open until everything that waited has gone.
     Open,
 }
 

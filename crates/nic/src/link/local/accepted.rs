@@ -48,7 +48,7 @@ pub(super) struct Link {
     /// After the hello.
     pub(super) slot: Option<u16>,
     pub(super) user: LocalUser,
-    /// Its ring, unless it is watched.
+    /// The link's ring, unless that is watched.
     pub(super) ring: Option<Inlet>,
     /// All records come through the ring.
     pub(super) switched: bool,
@@ -175,7 +175,7 @@ impl LinkSender {
 }
 
 impl BrokenLink {
-    /// As what it is counted.
+    /// Denial that a broken link counts as.
     pub(super) fn denial(&self) -> Denial {
         match self {
             Self::Peers => Denial::Peers,
@@ -218,7 +218,7 @@ impl Link {
         }
     }
 
-    /// Whose it counts as.
+    /// The party that the link counts for.
     pub(super) fn party(&self) -> Party {
         Party::of(self.user)
     }

@@ -112,7 +112,7 @@ pub(crate) struct ShortRingNotice {
 /// What is said of a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShortRingEvent {
-    /// It is offered, with a number that tells offers apart.
+    /// The short ring is offered, with a number that tells offers apart.
     Offer(u32),
     /// A run begins at a position, behind all that came through the ring before.
     Run(u32),
@@ -184,11 +184,11 @@ pub(super) fn hello(slot: u16, offers: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum RingAnswer {
-    /// It has taken the ring.
+    /// The receiver has taken the ring.
     Accepted = 64,
-    /// It does not take the ring.
+    /// The receiver does not take the ring.
     Refused = 65,
-    /// It has made room in the ring.
+    /// The receiver has made room in the ring.
     Room = 66,
 }
 

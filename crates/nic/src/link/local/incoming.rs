@@ -53,7 +53,7 @@ pub(crate) struct Incoming {
     quota: LinkQuota,
     /// Closed links of strangers in whose sockets descriptors wait.
     poisoned: Vec<SeqSocket>,
-    /// Those whose records come through a ring that is watched now.
+    /// Links whose records come through a ring that is watched now.
     rings: Rings,
     next: u32,
     room: Vec<u8>,

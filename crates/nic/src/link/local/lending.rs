@@ -34,13 +34,13 @@ const STATUSES: [WcStatus; 7] = [
 pub(crate) enum LendAnswer {
     /// The domain has no such queue.
     NoSuchQueue,
-    /// It is empty; the owner speaks again when it is not.
+    /// The queue is empty; the owner speaks again when it is not.
     Empty,
-    /// It is not empty any more: a target that still needs a receive may ask again.
+    /// The queue is not empty any more: a target that still needs a receive may ask again.
     Ready,
-    /// One, by its number, with room for so many bytes.
+    /// A receive, by its number, with room for so many bytes.
     Lent {
-        /// Names it to the owner.
+        /// Number by which the owner knows the loan.
         loan: u32,
         /// Bytes.
         room: u64,
@@ -77,14 +77,14 @@ pub(crate) enum Lending<'a> {
     Part {
         /// The receive.
         loan: u32,
-        /// They.
+        /// The bytes.
         bytes: &'a [u8],
     },
     /// A receive is done. `wr_id` is nothing.
     Done {
         /// Which.
         loan: u32,
-        /// Its completion.
+        /// Completion of the receive.
         wc: Wc,
         /// The sender asks for an event.
         solicited: bool,

@@ -49,7 +49,7 @@ pub(crate) enum LocalFrame<'a> {
         /// The MAD; not checked.
         mad: &'a [u8; 256],
     },
-    /// It offers its board (`crate::services::direct`).
+    /// The process offers its board (`crate::services::direct`).
     Board {
         /// Its slot.
         from_slot: u16,
@@ -69,7 +69,7 @@ pub(crate) enum LocalFrame<'a> {
         /// What it says.
         notice: ShortRingNotice,
     },
-    /// It has dropped a packet of ours.
+    /// The process has dropped a packet of ours.
     Dropped {
         /// Our queue pair that sent the packet, as the peer says.
         qpn: Qpn,

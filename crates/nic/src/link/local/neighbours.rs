@@ -20,7 +20,7 @@ use crate::services::openings::Openings;
 /// some every 20 ms (`progress/unwanted.rs`). Meanwhile this process stands still.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// One way out per process that this one talks to, itself included.
+/// Ways out, one per process that this one talks to, itself included.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     links: LocalLinks,

@@ -25,11 +25,11 @@ const LONGEST_FRAME: usize = 32 * 1024;
 /// Bytes of frames that wait inside a link. Beyond it forwarded packets are lost, as they may be on
 /// a network.
 const STASH: usize = 256 * 1024;
-/// The same, beyond which MADs are lost too. There is about one per connection that is being made
-/// or ended, and their senders repeat them only after seconds, so thousands must be able to wait.
+/// Stash beyond which MADs are lost too. There is about one per connection that is being made or
+/// ended, and their senders repeat them only after seconds, so thousands must be able to wait.
 const MAD_STASH: usize = 16 << 20;
-/// The same for all processes of other users together. Such a process can ask for answers and not
-/// read them, by as many slots as its user may have.
+/// Stash of all processes of other users together. Such a process can ask for answers and not read
+/// them, by as many slots as its user may have.
 const FOREIGN_STASH: usize = 8 << 20;
 /// Notices that wait inside a link to another user's process. One that is lost costs the sender of
 /// the packet a timeout.

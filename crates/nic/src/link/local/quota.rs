@@ -34,7 +34,7 @@ pub(crate) fn foreign_room(descriptors: u64) -> usize {
     part.min(MOST_FOREIGN)
 }
 
-/// Whose a link is.
+/// The party that a link counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Party {
     /// The own user, and root.

@@ -38,23 +38,23 @@ pub(crate) enum SharingRequest<'a> {
 pub(crate) enum Sharing<'a> {
     /// A question to the owner.
     Ask {
-        /// Names the question to the process that asks.
+        /// Number of the question at the process that asks.
         request: u32,
-        /// Names the handle to the process that asks.
+        /// Number of the handle at the process that asks.
         handle: u32,
         /// The target.
         qpn: Qpn,
         /// What is asked.
         asked: SharingRequest<'a>,
     },
-    /// It was done.
+    /// The owner did what was asked.
     Done {
         /// The question.
         request: u32,
         /// The target's attributes.
         attributes: &'a Encoded,
     },
-    /// It was refused.
+    /// The owner refused.
     Refused {
         /// The question.
         request: u32,

@@ -34,7 +34,7 @@ const ANSWERS: usize = 16;
 
 /// A ring was offered, and the peer has not said anything to that.
 const NOT_YET: &str = "the other process has not taken the shared ring yet";
-/// It has.
+/// The receiver has taken the ring.
 const NOT_TAKEN: &str =
     "the other process does not take the shared ring: it cannot, or is another user's";
 
@@ -150,7 +150,7 @@ impl RecordWay {
         self.push_on(lock(&self.carrier), record)
     }
 
-    /// The same, with the lock.
+    /// Puts a record into the ring, whose lock the caller has.
     #[inline]
     fn push_on(&self, mut carrier: MutexGuard<'_, RecordCarrier>, record: &[u8]) -> bool {
         let RecordCarrier::Ring(sender, _) = &mut *carrier else {

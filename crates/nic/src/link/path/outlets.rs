@@ -22,7 +22,7 @@ struct PolledFd {
     poller: Arc<Poller>,
     fd: RawFd,
     token: u64,
-    /// What it is watched for now. Locked while the poller is told.
+    /// What the socket is watched for now. Locked while the poller is told.
     interest: Mutex<Interest>,
 }
 

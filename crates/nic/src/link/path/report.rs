@@ -10,12 +10,12 @@ use crate::base::refusal::Refusal;
 pub struct PathReport {
     /// What carried its last packets; `None`: it has sent none.
     pub packets: Option<Carrier>,
-    /// Its last WRITE or READ within the host: carried out directly, or why it went by packets.
-    /// `None`: there was none, or the direct way is off.
+    /// Last WRITE or READ within the host: carried out directly, or why it went by packets. `None`:
+    /// there was none, or the direct way is off.
     pub direct: Option<Result<(), Refusal>>,
     /// A WRITE or READ was done in memory of the peer that this process has mapped.
     pub mapped: bool,
-    /// Its last atomic within the host. `None`: there was none, or the direct way is off.
+    /// Last atomic within the host. `None`: there was none, or the direct way is off.
     pub atomics: Option<Result<(), Refusal>>,
 }
 

@@ -18,7 +18,7 @@ const OUTER: u32 = 66;
 /// Bounds of the unacknowledged payload bytes on the wire.
 const WIRE_MIN: u32 = 16 << 10;
 const WIRE_MAX: u32 = 512 << 10;
-/// The same for all queue pairs that send to a process.
+/// Most bytes in flight of all queue pairs that send to one process.
 const TOGETHER_MAX: u32 = 1 << 20;
 
 /// Bytes that a packet of `packet` bytes (BTH through pad) occupies in a socket's buffer.

@@ -19,8 +19,8 @@ const DATAGRAM: usize = 4096 + 128 + auth::MOST;
 const RUN: usize = 1 << 16;
 /// Datagrams or runs per system call.
 const SLOTS: usize = 8;
-/// The same while long runs come: more would push each other out of the cache before their bytes
-/// are moved, and the sender would wait for a word about the first of them until the last is done.
+/// Slots while long runs come: more would push each other out of the cache before their bytes are
+/// moved, and the sender would wait for a word about the first of them until the last is done.
 const LONG_SLOTS: usize = 4;
 /// Bytes from which on a run is long.
 const LONG: usize = RUN / 4;

@@ -46,7 +46,7 @@ pub(crate) struct Wire {
     link: Arc<WireLink>,
     v4: Option<Arc<Egress>>,
     v6: Option<Arc<Egress>>,
-    /// Of version 4, then of version 6; made when they are first needed.
+    /// Ways out of IPv4, then of IPv6; made when they are first needed.
     private_ports: [OnceLock<Option<Arc<Egress>>>; 2 * PRIVATE_PORTS as usize],
     poller: Arc<Poller>,
     /// When a guest tries again to get the port.

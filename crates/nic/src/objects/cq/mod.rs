@@ -59,7 +59,7 @@ pub struct Cq {
     /// What the ring said last, for a look without its lock.
     sign: Sign,
     armed_polls: ArmedPolls,
-    /// It overflowed, and its queue pairs have not been told.
+    /// The queue overflowed, and its queue pairs have not been told.
     to_fail: AtomicBool,
     _permit: Permit,
 }
@@ -364,7 +364,7 @@ impl Cq {
         result
     }
 
-    /// One event on the channel. Under the lock of the ring, so that
+    /// Puts an event on the channel. Under the lock of the ring, so that
     /// [`end_events`](Self::end_events) is the end.
     fn notify(&self) {
         if let Some(channel) = &self.channel {
@@ -413,8 +413,8 @@ impl Cq {
 }
 
 impl Waiter for Cq {
-    /// What it asked to be reminded of is due: an event that was delayed, or an overflow, which is
-    /// the end of all queue pairs that use it (IBTA, affiliated asynchronous errors).
+    /// Does what the queue asked to be reminded of: an event that was delayed, or an overflow,
+    /// which is the end of all queue pairs that use it (IBTA, affiliated asynchronous errors).
     fn on_turn(&self, now: Time) {
         self.change(|ring| {
             // If not: another arming has started another period in the meantime, and that has its

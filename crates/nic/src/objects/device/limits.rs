@@ -19,7 +19,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// One more than the last of them.
+    /// Number of kinds of objects.
     const COUNT: usize = Self::Ah as usize + 1;
 
     fn max(self, attr: &DeviceAttr) -> u32 {

@@ -226,7 +226,7 @@ impl Device {
     fn show_mtu(&self, most: Mtu) {
         write(&self.state).shown_mtu = most;
     }
-    /// Its interface is gone.
+    /// Notes that the device's interface is gone.
     fn vanish(&self) {
         let event = write(&self.state).vanish();
         if let Some(event) = event {

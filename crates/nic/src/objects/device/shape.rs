@@ -66,7 +66,7 @@ pub struct Hardware {
     pub pci: Option<PciAddress>,
 }
 
-/// One device of the file.
+/// A device of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) interface: String,

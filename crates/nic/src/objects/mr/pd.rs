@@ -23,7 +23,7 @@ enum PdHold {
     Own {
         _permit: Permit,
     },
-    /// It is a parent domain: another handle of this one, which counts it as a user until it is
+    /// Parent domain: another handle of this one, which counts it as a user until it is
     /// deallocated.
     Parent(Arc<Pd>, AtomicBool),
 }
@@ -67,8 +67,8 @@ impl Pd {
         self.users.load(Ordering::Acquire)
     }
 
-    /// It is deallocated: a parent domain is no user of its domain any more, even while what is
-    /// left of destroyed objects refers to it.
+    /// Takes note that the domain is deallocated: a parent domain is no user of its domain any
+    /// more, even while what is left of destroyed objects refers to it.
     pub fn dealloc(&self) {
         if let PdHold::Parent(pd, is_user) = &self.hold
             && is_user.swap(false, Ordering::AcqRel)

@@ -109,7 +109,7 @@ impl Qp {
         self.lock().report
     }
 
-    /// The same, with the path on which it goes, if it is connected.
+    /// The report on direct work, with the path of a connected queue pair.
     pub(crate) fn path_and_report(&self) -> (Option<Path>, PathReport) {
         let locked = self.lock();
         (locked.path.clone(), locked.report)

@@ -53,9 +53,9 @@ impl DerefMut for General<'_> {
 /// What an entry of a queue pair in the table of timers is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimerEntry {
-    /// It is not due, or there is none.
+    /// The timer is not due, or there is none.
     Waits,
-    /// What it was set for was done meanwhile: only the next entry is to be made.
+    /// What the timer was set for was done meanwhile: only the next entry is to be made.
     Stale,
     /// Something is due.
     Due,

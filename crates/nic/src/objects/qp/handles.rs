@@ -112,7 +112,7 @@ impl Handles {
 }
 
 impl Qp {
-    /// Its first handle: the cookie is what asynchronous events carry. Called once.
+    /// Sets the cookie of the first handle, which is what asynchronous events carry. Called once.
     pub fn set_cookie(&self, cookie: usize) {
         let context = self.pd.context();
         self.handles.add(cookie, context, self.queues.xrcd.as_ref());
@@ -170,7 +170,7 @@ impl Qp {
             self.close_handles(|handle| handle.is_of_slot(slot));
         }
     }
-    /// Its owner has raised an event.
+    /// Tells the handles in other processes that the owner has raised an event.
     pub(crate) fn tell_handles(&self, event: AsyncEvent) {
         self.handles.push_async(event);
     }

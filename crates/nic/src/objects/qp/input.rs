@@ -27,7 +27,7 @@ const PKEY: u16 = 0x7fff;
 const LAST_LOOK: Duration = Duration::from_millis(30);
 
 impl Waiter for Qp {
-    /// Its turn to transmit: its link, or its place in the ready list, came up.
+    /// Takes the queue pair's turn to transmit: its link, or its place in the ready list, came up.
     fn on_turn(&self, now: Time) {
         let mut locked = self.lock();
         locked.queued = false;
@@ -190,8 +190,8 @@ impl Qp {
         }
     }
 
-    /// Its turn to transmit: packets came in, a `few` or more. An acknowledgement by itself may
-    /// wait for the program's answer.
+    /// Takes the queue pair's turn to transmit: packets came in, a `few` or more. An
+    /// acknowledgement by itself may wait for the program's answer.
     pub(crate) fn on_turn(&self, few: bool, now: Time) {
         let mut locked = self.lock();
         if !self.take_ack_turn(&mut locked, few, now) {
@@ -224,10 +224,10 @@ impl Qp {
             && matches!(&locked.transport, Transport::Rc(rc) if rc.in_flight() > 0)
     }
 
-    /// Its turn to transmit: few packets came in while a program polls. An acknowledgement by
-    /// itself waits for the program's answer if that is known to come; or else until the program
-    /// has seen its completion, and goes out together with what the program posts then, or when it
-    /// polls again.
+    /// Takes the queue pair's turn to transmit: few packets came in while a program polls. An
+    /// acknowledgement by itself waits for the program's answer if that is known to come; or else
+    /// until the program has seen its completion, and goes out together with what the program posts
+    /// then, or when it polls again.
     pub(crate) fn on_polled_turn(&self, now: Time) {
         let mut locked = self.lock();
         if self.take_ack_turn(&mut locked, true, now) {
@@ -244,8 +244,8 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
-    /// Its shared receive queue, which it found empty, got work requests. Returns whether its peer
-    /// still waits for that.
+    /// Goes on after the shared receive queue, which was found empty, got work requests. Returns
+    /// whether its peer still waits for that.
     pub(crate) fn on_recv_available(&self) -> bool {
         self.step(|locked, _| !locked.retired && locked.transport.on_recv_available())
     }

@@ -32,8 +32,8 @@ pub(super) struct Locked {
     pub(super) stream: Option<Box<Stream>>,
     /// What the transport was told about it.
     pub(super) traits: Option<LinkTraits>,
-    /// Its part of what may be in flight to its peer's process, of a reliable queue pair on the
-    /// wire.
+    /// The queue pair's part of what may be in flight to its peer's process, of a reliable queue
+    /// pair on the wire.
     pub(super) share: Option<Box<QpShare>>,
     /// The alternate path and its traits, once one is loaded.
     pub(super) alternate: Option<(Path, LinkTraits)>,

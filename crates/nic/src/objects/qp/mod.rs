@@ -72,7 +72,7 @@ pub struct QpInit {
 pub struct Qp {
     me: Weak<Self>,
     pd: Arc<Pd>,
-    /// Those of its context, which each message asks for a few times.
+    /// Services of the context, which each message asks for a few times.
     services: Arc<Services>,
     queues: Queues,
     qpn: Qpn,
@@ -84,9 +84,9 @@ pub struct Qp {
     opened: Option<Opened>,
     /// Own multicast packets are not received (`IBV_QP_CREATE_BLOCK_SELF_MCAST_LB`).
     deaf_to_itself: AtomicBool,
-    /// Its peer is known to be a Ferroce on another host.
+    /// The peer is known to be a Ferroce on another host.
     is_ferroce_peer: AtomicBool,
-    /// When it asks that.
+    /// When to ask the peer whether it is a Ferroce.
     question: ferroce_peer::QuestionDue,
     /// Changed under the lock only.
     tally: Arc<Tally>,
@@ -319,7 +319,7 @@ impl Qp {
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), "destroyed");
     }
 
-    /// What it bound, of type 2, opens nothing any more.
+    /// Ends the windows of type 2 that the queue pair bound.
     fn unbind_windows(&self) {
         let mut rights = self.services().rights.write();
         for key in rights.unbind_windows_of(self.qpn) {

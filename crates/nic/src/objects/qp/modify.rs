@@ -32,8 +32,8 @@ struct FoundPaths {
 pub(crate) enum Stations {
     /// The state is not known yet: the move waits.
     Unknown,
-    /// It does not: another process asks for the move, which has looked for the station. The
-    /// thread that makes progress would have to hear the answer.
+    /// The move does not wait: another process asks for the move, which has looked for the station.
+    /// The thread that makes progress would have to hear the answer.
     Looked,
 }
 

@@ -22,8 +22,8 @@ const TURN_DIRECT: usize = 4 << 20;
 /// Bytes of one batch, before its last packet: enough to make system calls cheap, little enough to
 /// stay in the cache.
 pub(super) const BATCH_BYTES: usize = 56 << 10;
-/// The same on the wire: what the kernel takes as one piece, and a packet with longer headers
-/// before and after it.
+/// Most bytes of a batch on the wire: what the kernel takes as one piece, and a packet with longer
+/// headers before and after it.
 const WIRE_BATCH_BYTES: usize = 64 << 10;
 /// Packets of one batch.
 const BATCH_PACKETS: usize = 128;

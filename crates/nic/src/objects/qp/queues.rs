@@ -22,7 +22,7 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    /// Those of a queue pair that belongs to a protection domain.
+    /// Queues of a queue pair that belongs to a protection domain.
     pub(super) fn of(init: QpInit) -> Self {
         let receives = init.qp_type != QpType::XrcSend;
         Self {

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(super) struct Seal {
     nonces: Nonces,
     connection: Option<Box<TaggedConnection>>,
-    /// Of a datagram queue pair, once it has to do with the wire.
+    /// What a datagram queue pair knows of others, once it has used the wire.
     datagrams: Option<Box<Datagrams>>,
     /// The receiver whose nonce is asked for, and whether a datagram waits for it.
     asking: Option<(Box<Asking>, bool)>,
@@ -42,9 +42,9 @@ pub(super) struct Seal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DatagramAdmission {
     Now,
-    /// Its receiver is asked.
+    /// The receiver is asked.
     Later,
-    /// Its receiver does not answer.
+    /// The receiver does not answer.
     Never,
 }
 
@@ -89,7 +89,7 @@ impl Seal {
         run.packets.iter().filter_map(open).collect()
     }
 
-    /// Of a datagram queue pair: what it knows of others.
+    /// What a datagram queue pair knows of others.
     fn datagrams(&mut self) -> &mut Datagrams {
         let nonces = &mut self.nonces;
         let new = || Box::new(Datagrams::new(nonces.next(draw)));

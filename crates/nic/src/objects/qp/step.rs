@@ -260,7 +260,7 @@ impl Qp {
         }
     }
 
-    /// Its entry in the table of timers is due.
+    /// Does what is due when the queue pair's entry in the table of timers is.
     pub(crate) fn on_timer(&self, now: Time) {
         let mut fast = self.lock_fast();
         match fast.entry(now) {

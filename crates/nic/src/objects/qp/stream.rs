@@ -95,7 +95,7 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
-    /// Its connection is ready for something. `room` is for what is read.
+    /// Serves the connection, which is ready for something. `room` is for what is read.
     pub(crate) fn on_stream_event(&self, event: Readiness, room: &mut [u8], now: Time) {
         let mut locked = self.lock();
         if locked.retired {

@@ -239,7 +239,7 @@ impl Srq {
         }
         Some(wr)
     }
-    /// Gives back what [`take_for`](Self::take_for) gave: it is the oldest again.
+    /// Gives back what [`take_for`](Self::take_for) gave, as the oldest receive.
     pub(crate) fn put_back(&self, wr: RecvWr) {
         lock(&self.queue).put_back(wr);
         self.wake(1);
@@ -264,7 +264,7 @@ impl Srq {
         }
     }
 
-    /// It has ended: processes that wait for receives from it hear that there is no such queue.
+    /// Tells processes that wait for receives that the queue has ended.
     fn send_borrowers_away(&self) {
         while let Some(waiting) = lock(&self.queue).next_waiting() {
             if let ReceiveWaiter::Borrower(borrower) = waiting {

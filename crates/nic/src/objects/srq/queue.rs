@@ -14,7 +14,7 @@ use crate::{Error, Qp};
 pub(super) enum ReceiveWaiter {
     /// A queue pair of this process.
     Qp(Weak<Qp>),
-    /// One of another process.
+    /// Queue pair of another process.
     Borrower(Borrower),
 }
 

@@ -43,11 +43,11 @@ struct LoanEntry {
 enum LoanState {
     /// The owner has not answered yet.
     Asked,
-    /// Its queue is empty; it will say when it is not.
+    /// The queue is empty; its owner will say when it is not.
     Empty,
-    /// It has no such queue, or is gone.
+    /// The owner has no such queue, or is gone.
     Refused,
-    /// It has lent a receive.
+    /// The owner has lent a receive.
     Lent(Loan),
     /// The message is coming in.
     InUse(Loan),

@@ -190,7 +190,7 @@ impl Opened {
         }
     }
 
-    /// It was not opened. If the owner has not answered it may still open it, and close it then.
+    /// Gives up opening. If the owner has not answered it may still open it, and close it then.
     fn give_up(&self, services: &Services) {
         let opening = &services.domains.opening;
         lock(&opening.inner).handles.remove(&self.handle);

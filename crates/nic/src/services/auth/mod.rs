@@ -35,9 +35,9 @@ pub(crate) struct Auth {
     /// Handshakes under way, each of a thread that waits for it.
     asking: Mutex<Vec<(u64, Asking)>>,
     answered: Condvar,
-    /// Names handshakes.
+    /// Number of the next handshake.
     next: AtomicU64,
-    /// Of the next thing that this device says to another.
+    /// Counter of the next message of this device to another one.
     counter: AtomicU64,
     rejections: Mutex<handshake::Allowance>,
 }

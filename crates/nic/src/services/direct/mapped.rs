@@ -62,7 +62,7 @@ impl Drop for Mapped {
 #[derive(Clone, Debug)]
 enum MappedEntry {
     Mapped(Arc<Mapped>),
-    /// It cannot be, to be written if so asked.
+    /// The memory cannot be mapped, or not to be written.
     Refused {
         writable: bool,
     },

@@ -16,7 +16,7 @@ pub(crate) struct SharedPart {
     pub(crate) id: FileId,
     /// Where in the file it begins, a multiple of the page size.
     pub(crate) offset: u64,
-    /// Where it is in that process's memory.
+    /// Address in that process's memory.
     pub(crate) addr: u64,
     /// Bytes.
     pub(crate) len: u64,

@@ -40,9 +40,9 @@ pub(super) struct Peer {
     process: OtherProcess,
     /// Why the kernel copies nothing between its memory and this process's.
     refused: OnceLock<RefusedPeer>,
-    /// What it shares and this process has mapped.
+    /// Memory that the peer shares and this process has mapped.
     mappings: Mappings,
-    /// When it was last seen alive, in nanoseconds.
+    /// When the peer was last seen alive, in nanoseconds.
     seen: AtomicU64,
     /// All links to it have ended.
     left: AtomicBool,
@@ -51,7 +51,7 @@ pub(super) struct Peer {
 #[derive(Debug)]
 struct RefusedPeer {
     why: String,
-    /// It may be another process: then nothing of it is used.
+    /// The number may be another process's: then nothing of it is used.
     is_stranger: bool,
 }
 
@@ -82,7 +82,7 @@ impl Peer {
         Self::of(PeerWords::open(board, layout::WORDS)?, pid)
     }
 
-    /// The same, with its board at hand.
+    /// Meets the peer whose board is at hand.
     pub(super) fn of(words: PeerWords, pid: i32) -> io::Result<Self> {
         if words.load(layout::AT_FORMAT, Ordering::Acquire) != layout::FORMAT {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
@@ -119,7 +119,7 @@ impl Peer {
         }
     }
 
-    /// Its memory for short copies at a place, if they may be made there.
+    /// The peer's memory as a file, for short copies at a place where they may be made.
     pub(super) fn file(&self, place: &PeerBytes) -> Option<&MemoryFile> {
         self.process.memory().filter(|_| place.stays)
     }
@@ -294,7 +294,7 @@ impl Peer {
         self.mappings.forget(number, count);
     }
 
-    /// Its links have ended. Nothing of its is used any more.
+    /// Ends the use of the peer, whose links have ended.
     pub(super) fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
         self.mappings.forget_all();

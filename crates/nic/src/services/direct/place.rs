@@ -14,7 +14,7 @@ pub(super) struct PeerBytes {
     pub(super) share: Option<usize>,
     /// Peers may change it.
     pub(super) writable: bool,
-    /// It was mapped, with the protection that peers need, when it was registered.
+    /// The memory was mapped, with the protection that peers need, when it was registered.
     pub(super) stays: bool,
 }
 

@@ -34,11 +34,11 @@ pub(super) enum Quota {
 /// State of the receiver's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlowReceiver {
-    /// It has not been asked, or has not answered yet.
+    /// The peer has not been asked, or has not answered yet.
     Unknown,
     /// The receiver answers questions about its room.
     Answers,
-    /// It did not answer in time: nothing bounds what is sent to it.
+    /// The peer did not answer in time: nothing bounds what is sent to it.
     Silent,
 }
 

@@ -90,7 +90,7 @@ impl StreamStop {
         segment: None,
     });
 
-    /// The same, with the segment that it is about.
+    /// The refusal with the segment that it is about.
     pub(super) fn about(mut self, ulpdu: &[u8]) -> Self {
         if let Self::Refused(refusal) = &mut self {
             refusal.segment = ddp::context(ulpdu);

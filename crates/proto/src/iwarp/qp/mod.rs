@@ -122,7 +122,7 @@ pub enum Teardown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// When it has heard of the peer, or at this time.
+    /// Closed until this end hears of the peer, or until this time.
     Closed(Option<Time>),
 }
 

@@ -15,7 +15,7 @@ use crate::verbs::QpEvent;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Serve {
     Read(ReadRequest),
-    /// It was carried out when it came.
+    /// An atomic, carried out when it came.
     Atomic(AtomicResponse),
 }
 

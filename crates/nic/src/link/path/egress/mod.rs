@@ -74,7 +74,7 @@ pub(crate) struct Egress {
     /// The process that it leads to; none for the wire.
     peer: Option<PeerProcess>,
     dead: AtomicBool,
-    /// It is dead, and what the process said before its end was read.
+    /// The link is dead, and what the process said before its end was read.
     ended: AtomicBool,
     /// The link is full: nothing is sent until it says that it is writable. Changed under the lock
     /// of `inner` only.

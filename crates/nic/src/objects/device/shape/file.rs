@@ -184,7 +184,7 @@ fn counted(name: &str, nth: u32) -> String {
     }
 }
 
-/// Names are the names of folders, and each is there once.
+/// Refuses a name that is no name of a folder, or is there already.
 fn check_name(name: &str, before: &[Shape]) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.len() > NAME_MAX || name.starts_with('.') || !name.chars().all(plain) {
