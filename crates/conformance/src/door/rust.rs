@@ -56,6 +56,21 @@ pub fn loopback() -> Arc<Device> {
         .expect("lo is up and has an address")
 }
 
+fn shared_receive_queue(
+    pd: &Arc<Pd>,
+    attr: SrqAttr,
+    xrcd: Option<&Arc<Xrcd>>,
+    cq: &Arc<Cq>,
+) -> Arc<Srq> {
+    let srq = match xrcd {
+        Some(xrcd) => Srq::create_xrc(pd, attr, xrcd, cq),
+        None => Srq::create(pd, attr),
+    };
+    let srq = srq.expect("a shared receive queue");
+    srq.set_cookie(SRQ);
+    srq
+}
+
 impl RustSide {
     /// Makes the objects; the queue pair is in RESET.
     #[must_use]
@@ -80,13 +95,7 @@ impl RustSide {
                 max_sge: spec.cap.max_recv_sge,
                 srq_limit: 0,
             };
-            let srq = match &xrcd {
-                Some(xrcd) => Srq::create_xrc(&pd, attr, xrcd, &cq),
-                None => Srq::create(&pd, attr),
-            };
-            let srq = srq.expect("a shared receive queue");
-            srq.set_cookie(SRQ);
-            srq
+            shared_receive_queue(&pd, attr, xrcd.as_ref(), &cq)
         });
         let init = QpInit {
             qp_type: spec.qp_type,

@@ -117,54 +117,9 @@ impl Probe {
                 let options: &[&str] = if asleep { &["--asleep"] } else { &[] };
                 bench(stage, options, name, size, number)
             }
-            Self::Iperf3 => {
-                let client = [
-                    "iperf3", "-c", server, "-J", "-t", "1", "-l", "65536", "-p", PORT_WORD,
-                ];
-                let output = bare_pair(
-                    stage,
-                    PORT,
-                    &["iperf3", "-s", "-1", "-p", PORT_WORD],
-                    &client,
-                )?;
-                let parsed: Value = serde_json::from_str(&output).map_err(|e| e.to_string())?;
-                let bits = parsed["end"]["sum_received"]["bits_per_second"].as_f64();
-                bits.map(|bits| bits / 8e9).ok_or_else(|| unread("iperf3"))
-            }
-            Self::Sockperf => {
-                // With a listener on TCP as well one knows when it is ready: it takes both from a
-                // list of addresses.
-                let both = format!("T:{server}:{SOCKPERF_PORT}\nU:{server}:{SOCKPERF_PORT}\n");
-                let list = stage.file("sockperf.list");
-                std::fs::write(&list, both).map_err(|e| e.to_string())?;
-                let list = list.to_string_lossy();
-                let client = [
-                    "sockperf",
-                    "pp",
-                    "-i",
-                    server,
-                    "-p",
-                    SOCKPERF_PORT_WORD,
-                    "-t",
-                    "1",
-                    "-m",
-                    "14",
-                ];
-                let server = ["sockperf", "sr", "-f", &list];
-                let output = bare_pair(stage, SOCKPERF_PORT, &server, &client)?;
-                let line = output.lines().find(|l| l.contains("percentile 50.000"));
-                last_number(line).ok_or_else(|| unread("sockperf"))
-            }
-            Self::Qperf(test) => {
-                let client = [
-                    "qperf", server, "-lp", PORT_WORD, "-uu", "-t", "1", "-m", "8", test,
-                ];
-                let output = bare_pair(stage, PORT, &["qperf", "-lp", PORT_WORD], &client)?;
-                let line = output.lines().find(|l| l.contains("latency"));
-                let line = line.and_then(|l| l.trim_end().strip_suffix("ns"));
-                let nanoseconds = last_number(line).ok_or_else(|| unread("qperf"))?;
-                Ok(nanoseconds / 1e3)
-            }
+            Self::Iperf3 => iperf3(stage, server),
+            Self::Sockperf => sockperf(stage, server),
+            Self::Qperf(test) => qperf(stage, server, test),
             Self::Connections(count) => connections(stage, count),
             Self::Pairs(count) => {
                 let output = pairs(stage, "verbs", count)?;
@@ -180,6 +135,60 @@ impl Probe {
             Self::Given(number) => Ok(number),
         }
     }
+}
+
+/// GB/s of one TCP stream.
+fn iperf3(stage: &Stage, server: &str) -> Result<f64, String> {
+    let client = [
+        "iperf3", "-c", server, "-J", "-t", "1", "-l", "65536", "-p", PORT_WORD,
+    ];
+    let output = bare_pair(
+        stage,
+        PORT,
+        &["iperf3", "-s", "-1", "-p", PORT_WORD],
+        &client,
+    )?;
+    let parsed: Value = serde_json::from_str(&output).map_err(|e| e.to_string())?;
+    let bits = parsed["end"]["sum_received"]["bits_per_second"].as_f64();
+    bits.map(|bits| bits / 8e9).ok_or_else(|| unread("iperf3"))
+}
+
+/// Half a round trip of 14 bytes over UDP, median, in microseconds.
+fn sockperf(stage: &Stage, server: &str) -> Result<f64, String> {
+    // With a listener on TCP as well one knows when it is ready: it takes both from a
+    // list of addresses.
+    let both = format!("T:{server}:{SOCKPERF_PORT}\nU:{server}:{SOCKPERF_PORT}\n");
+    let list = stage.file("sockperf.list");
+    std::fs::write(&list, both).map_err(|e| e.to_string())?;
+    let list = list.to_string_lossy();
+    let client = [
+        "sockperf",
+        "pp",
+        "-i",
+        server,
+        "-p",
+        SOCKPERF_PORT_WORD,
+        "-t",
+        "1",
+        "-m",
+        "14",
+    ];
+    let server = ["sockperf", "sr", "-f", &list];
+    let output = bare_pair(stage, SOCKPERF_PORT, &server, &client)?;
+    let line = output.lines().find(|l| l.contains("percentile 50.000"));
+    last_number(line).ok_or_else(|| unread("sockperf"))
+}
+
+/// Latency of 8 bytes, in microseconds.
+fn qperf(stage: &Stage, server: &str, test: &str) -> Result<f64, String> {
+    let client = [
+        "qperf", server, "-lp", PORT_WORD, "-uu", "-t", "1", "-m", "8", test,
+    ];
+    let output = bare_pair(stage, PORT, &["qperf", "-lp", PORT_WORD], &client)?;
+    let line = output.lines().find(|l| l.contains("latency"));
+    let line = line.and_then(|l| l.trim_end().strip_suffix("ns"));
+    let nanoseconds = last_number(line).ok_or_else(|| unread("qperf"))?;
+    Ok(nanoseconds / 1e3)
 }
 
 /// What nft is told.

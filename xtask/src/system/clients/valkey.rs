@@ -6,6 +6,7 @@ use super::source::{Origin, Source};
 use super::{Row, Run};
 use crate::packages::Package;
 use crate::system::Side;
+use crate::system::process::Process;
 
 const PACKAGES: &[Package] = &[
     Package::new("gcc", "gcc"),
@@ -59,17 +60,15 @@ fn own_test(run: &Run<'_>) -> Result<String, String> {
     Ok(format!("in {}", time.ok_or("no time of the test")?.0))
 }
 
-fn benchmark(run: &Run<'_>) -> Result<String, String> {
-    let (host, port) = (run.stage.ipv4(), PORT.to_string());
-    let command = |name: &str| {
-        run.source
-            .join("src")
-            .join(name)
-            .to_string_lossy()
-            .into_owned()
-    };
+/// A program of Valkey's own source.
+fn command(run: &Run<'_>, name: &str) -> String {
+    let path = run.source.join("src").join(name);
+    path.to_string_lossy().into_owned()
+}
+
+fn start_server(run: &Run<'_>, host: &str, port: &str) -> Result<Process, String> {
     let server = [
-        &command("valkey-server"),
+        &command(run, "valkey-server"),
         "--port",
         "0",
         "--save",
@@ -81,25 +80,37 @@ fn benchmark(run: &Run<'_>) -> Result<String, String> {
         "--rdma-bind",
         host,
         "--rdma-port",
-        &port,
+        port,
     ];
     let mut server = run.program(Side::A, &server).start()?;
     server.listens_on_cm(PORT)?;
-    let at = ["-h", host, "-p", &port, "--rdma"];
-    let (cli, bench) = (command("valkey-cli"), command("valkey-benchmark"));
+    Ok(server)
+}
+
+/// One key, set and read again.
+fn set_and_get(run: &Run<'_>, at: &[&str]) -> Result<(), String> {
+    let cli = command(run, "valkey-cli");
     for (words, answer) in [
-        (["set", "key", "value"], "OK"),
-        (["get", "key", ""], "value"),
+        (&["set", "key", "value"][..], "OK"),
+        (&["get", "key"], "value"),
     ] {
-        let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let mut cli = run
-            .program(Side::B, &[&[&*cli], &at[..], &words].concat())
+            .program(Side::B, &[&[&*cli], at, words].concat())
             .start()?;
         cli.succeed()?;
         if !cli.output().lines().any(|line| line == answer) {
             return Err(format!("{words:?} is not answered with {answer:?}"));
         }
     }
+    Ok(())
+}
+
+fn benchmark(run: &Run<'_>) -> Result<String, String> {
+    let (host, port) = (run.stage.ipv4(), PORT.to_string());
+    let mut server = start_server(run, host, &port)?;
+    let at = ["-h", host, "-p", &port, "--rdma"];
+    set_and_get(run, &at)?;
+    let bench = command(run, "valkey-benchmark");
     let load = [
         "-c", "50", "-n", "20000", "-d", "1024", "-t", "set,get", "--csv",
     ];

@@ -24,6 +24,7 @@ const ALONE: [&str; 4] = ["absent", "in-use", "killed-server", "killed-client"];
 /// Ways of waiting for completion events (see `tests/c/wait.c`).
 const WAYS: [&str; 6] = ["block", "poll", "epoll", "level", "mix", "threads"];
 
+#[expect(clippy::too_many_lines, reason = "a list")]
 pub(super) fn add(all: &mut Catalogue) {
     for (name, ip) in [
         ("ipv4", Stage::ipv4 as fn(&Stage) -> &'static str),

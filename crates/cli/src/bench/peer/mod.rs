@@ -164,23 +164,8 @@ impl Peer {
         let size = task.size.to_string();
         match self {
             Self::Ucx(transport, kind) => {
-                let test = if kind == Kind::Latency {
-                    "tag_lat"
-                } else {
-                    "tag_bw"
-                };
-                let (count, warm_up) = (self.count(task), self.count(task) / 5);
                 let session = session.env("UCX_TLS", transport.value());
-                let mode = match task.waiting {
-                    Waiting::Polling => "poll",
-                    Waiting::Asleep => "sleep",
-                };
-                session.serve(&["-p", port, "-E", mode])?;
-                let client = [
-                    &address, "-p", port, "-f", "-t", test, "-s", &size, "-E", mode,
-                ];
-                let counts = ["-n", &count.to_string(), "-w", &warm_up.to_string()];
-                read::ucx(&session.run(&[&client[..], &counts].concat())?, kind)
+                self.ucx(&session, task, kind)
             }
             Self::Iperf3 => {
                 session.serve(&["-s", "-1", "-p", port])?;
@@ -218,7 +203,28 @@ impl Peer {
         .map_err(|e| format!("{program}: {e}"))
     }
 
-    /// How often it does something, so that it takes about as long as the other measurements: these
+    fn ucx(self, session: &Session, task: &Task, kind: Kind) -> Outcome<Measured> {
+        let test = if kind == Kind::Latency {
+            "tag_lat"
+        } else {
+            "tag_bw"
+        };
+        let mode = match task.waiting {
+            Waiting::Polling => "poll",
+            Waiting::Asleep => "sleep",
+        };
+        let port = session.port();
+        session.serve(&["-p", &port, "-E", mode])?;
+        let (address, size) = (task.address.to_string(), task.size.to_string());
+        let (count, warm_up) = (self.count(task), self.count(task) / 5);
+        let client = [
+            &address, "-p", &port, "-f", "-t", test, "-s", &size, "-E", mode,
+        ];
+        let counts = ["-n", &count.to_string(), "-w", &warm_up.to_string()];
+        read::ucx(&session.run(&[&client[..], &counts].concat())?, kind)
+    }
+
+    /// Number of operations of a measurement, so that it takes about as long as the other measurements: these
     /// programs count, they do not look at the clock.
     fn count(self, task: &Task) -> u64 {
         let one = match self.kind() {
