@@ -224,8 +224,8 @@ impl Peer {
         read::ucx(&session.run(&[&client[..], &counts].concat())?, kind)
     }
 
-    /// Number of operations of a measurement, so that it takes about as long as the other measurements: these
-    /// programs count, they do not look at the clock.
+    /// Number of operations of a measurement, so that it takes about as long as the other
+    /// measurements: these programs count, they do not look at the clock.
     fn count(self, task: &Task) -> u64 {
         let one = match self.kind() {
             Kind::Latency if task.waiting == Waiting::Asleep => Duration::from_micros(25),
