@@ -182,7 +182,12 @@ pub use provider::{Provider, ProviderKind};
 #[doc = include_str!("../../../docs/coming-from.md")]
 struct ComingFrom;
 
-/// The Rust code of the README, as a test.
+/// The Rust code of the crate's README, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;
+
+/// The Rust code of the repository's README, as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
