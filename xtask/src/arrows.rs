@@ -9,7 +9,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // The device itself only to ask processes what they say of their paths.
     ("ferroce-cli", &["ferroce", "ferroce-nic", "ferroce-os"]),
     ("ferroce-dropin", &["ferroce-abi"]),
-    ("ferroce", &["ferroce-abi"]),
+    ("ferroce", &["ferroce-abi", "ferroce-os"]),
     (
         "ferroce-abi",
         &["ferroce-nic", "ferroce-os", "ferroce-proto"],

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ferroce_abi::types::{IBV_ACCESS_LOCAL_WRITE, ibv_mr, ibv_sge};
+use ferroce_os::lock::Lock;
 
-use super::lock::Lock;
 use super::{Domain, Queue, QueuePairHandle};
 use crate::{Error, Result};
 

@@ -5,8 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use ferroce_os::lock::LockGuard;
+
 use super::ledger::Settled;
-use super::lock::Locked;
 use super::place::{BATCH, Fetched, PollBuffer, View};
 use super::queue::Queue;
 use crate::cq::Completion;
@@ -97,8 +98,8 @@ impl Queue {
     #[inline(never)]
     fn refill<'q>(
         &'q self,
-        mut inbox: Locked<'q, Inbox>,
-    ) -> std::result::Result<Option<Locked<'q, Inbox>>, Box<Error>> {
+        mut inbox: LockGuard<'q, Inbox>,
+    ) -> std::result::Result<Option<LockGuard<'q, Inbox>>, Box<Error>> {
         loop {
             if !inbox.later.is_empty() {
                 let Inbox { place, later, .. } = &mut *inbox;
@@ -109,7 +110,7 @@ impl Queue {
             if inbox.fetch(self, &mut settled)? == 0 {
                 return Ok(None);
             }
-            self.delivered();
+            self.delivered_by(&inbox);
             if !settled.is_empty() {
                 drop(inbox);
                 settled.finish();
@@ -136,7 +137,7 @@ impl Queue {
             }
             let mut settled = Settled::default();
             self.ledger().settle(taken, &mut settled);
-            self.delivered();
+            self.delivered_by(&inbox);
             if !settled.is_empty() {
                 drop(inbox);
                 settled.finish();
@@ -159,11 +160,14 @@ impl Queue {
         let mut fetched = BATCH;
         while fetched == BATCH {
             let mut settled = Settled::default();
-            fetched = self.inbox().fetch_later(self, &mut settled)?;
-            if fetched > 0 {
-                self.delivered();
-                settled.finish();
+            {
+                let mut inbox = self.inbox();
+                fetched = inbox.fetch_later(self, &mut settled)?;
+                if fetched > 0 {
+                    self.delivered_by(&inbox);
+                }
             }
+            settled.finish();
         }
         Ok(())
     }

@@ -26,7 +26,6 @@ mod held;
 mod inbox;
 mod ledger;
 mod limits;
-mod lock;
 mod machine;
 mod mapping;
 mod memory;

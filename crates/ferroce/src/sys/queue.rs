@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferroce_abi::types::ibv_cq;
+use ferroce_os::lock::{Lock, LockGuard};
 
 use super::fetch::Fetcher;
 use super::inbox::Inbox;
 use super::ledger::Ledger;
-use super::lock::{Lock, Locked};
 use super::place::PollBuffer;
 use super::sleep::Sleepers;
 use super::{CompletionChannel, OpenDevice, descriptor, failures};
@@ -137,7 +137,7 @@ impl Queue {
     }
 
     #[inline(always)]
-    pub(super) fn inbox(&self) -> Locked<'_, Inbox> {
+    pub(super) fn inbox(&self) -> LockGuard<'_, Inbox> {
         self.inbox.lock()
     }
 
@@ -151,10 +151,16 @@ impl Queue {
         Ok(())
     }
 
-    /// Tells sleepers that completions were brought to their readers.
+    /// Tells sleepers that completions were brought to their readers. The caller has the inbox.
     #[inline(always)]
-    pub(crate) fn delivered(&self) {
+    pub(super) fn delivered_by(&self, _inbox: &LockGuard<'_, Inbox>) {
         self.sleepers.delivered();
+    }
+
+    /// Tells sleepers that work ended otherwise than by a completion, or that they are to look
+    /// again.
+    pub(super) fn delivered(&self) {
+        self.delivered_by(&self.inbox());
     }
 
     /// Which completions make events from the next time on that it is armed.
@@ -221,7 +227,7 @@ impl Queue {
         let _ = self.set_nonblocking(false);
         self.driven.store(false, Ordering::Release);
         // Threads that relied on the driver sleep by themselves now.
-        self.sleepers.delivered();
+        self.delivered();
     }
 
     /// Whether reading the channel waits. For its driver, or the thread that sleeps.
@@ -263,7 +269,11 @@ impl Queue {
             }
             match self.sleepers.try_sleep(|| self.is_driven()) {
                 Some(_sleeping) => self.sleep_until(deadline, seen)?,
-                None => self.sleepers.wait(seen, deadline, || self.is_driven()),
+                None => {
+                    let pass_inbox = || drop(self.inbox());
+                    let driven = || self.is_driven();
+                    self.sleepers.wait(seen, deadline, driven, pass_inbox);
+                }
             }
         }
     }

@@ -33,14 +33,16 @@ impl Sleepers {
 
     /// A count that changes whenever completions are brought to their readers.
     pub(super) fn seen(&self) -> u64 {
-        self.deliveries.load(Ordering::SeqCst)
+        self.deliveries.load(Ordering::Acquire)
     }
 
-    /// Completions were brought to their readers.
+    /// Completions were brought to their readers. The caller has the queue's inbox, whose lock
+    /// orders this against [`wait`](Self::wait).
     #[inline(always)]
     pub(super) fn delivered(&self) {
-        self.deliveries.fetch_add(1, Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
+        let before = self.deliveries.load(Ordering::Acquire);
+        self.deliveries.store(before + 1, Ordering::Release);
+        if self.waiting.load(Ordering::Acquire) > 0 {
             self.call();
         }
     }
@@ -69,9 +71,18 @@ impl Sleepers {
     }
 
     /// Waits until completions were brought to their readers since `seen`, nobody sleeps for this
-    /// thread any more, or the time is over.
-    pub(super) fn wait(&self, seen: u64, deadline: Option<Instant>, driven: impl Fn() -> bool) {
+    /// thread any more, or the time is over. `pass_inbox` takes the inbox's lock and gives it back:
+    /// what was delivered under it before is seen here, and what is delivered later sees this
+    /// thread.
+    pub(super) fn wait(
+        &self,
+        seen: u64,
+        deadline: Option<Instant>,
+        driven: impl Fn() -> bool,
+        pass_inbox: impl FnOnce(),
+    ) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        pass_inbox();
         let mut sleeping = self.sleeping();
         while self.seen() == seen && (*sleeping || driven()) {
             sleeping = match deadline {

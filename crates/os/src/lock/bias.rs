@@ -250,7 +250,7 @@ impl Bias {
 /// of 64.
 #[inline]
 fn this_thread() -> usize {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let at: usize;
         // SAFETY: the ABI has the thread's own address there.
@@ -259,7 +259,7 @@ fn this_thread() -> usize {
         }
         at
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
     UNKNOWN
 }
 

@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 pub(super) use slots::{NewWork, Settled};
 
 use ferroce_abi::types::ibv_wc;
+use ferroce_os::lock::{Lock, LockGuard};
 
 use super::held::Held;
-use super::lock::{Lock, Locked};
 use super::place::{PollBuffer, View};
 use super::work::Owner;
 use crate::cq::Timestamp;
@@ -92,7 +92,7 @@ impl Ledger {
     }
 
     #[inline(always)]
-    fn lock(&self) -> Locked<'_, Outstanding> {
+    fn lock(&self) -> LockGuard<'_, Outstanding> {
         self.outstanding.lock()
     }
 

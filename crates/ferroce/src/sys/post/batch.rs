@@ -8,7 +8,7 @@ use super::super::pieces::Memory;
 use super::super::work::Order;
 use super::super::{QueuePairHandle, Reader};
 use super::chain::{Chain, Elements, post_all};
-use super::{Task, Turn};
+use super::{SendTurn, Task};
 use crate::{Error, Result};
 
 /// Work that can be posted to the send queue of one queue pair, and what it will hold.
@@ -56,8 +56,7 @@ impl QueuePairHandle {
     /// `ibv_post_send` of several work requests at once, in order. How many were posted, and why
     /// the next one was not.
     pub(crate) fn post_batch(&self, batch: SmallVec<[Checked; 4]>) -> (usize, Option<Error>) {
-        let mut turn = self.turn();
-        let _posting = self.posting.enter();
+        let mut turn = self.turns.send();
         let mut chain: Chain<ibv_send_wr> = batch
             .into_iter()
             .map(|work| self.note(work, &mut turn))
@@ -70,25 +69,19 @@ impl QueuePairHandle {
     }
 
     /// Takes note of work of a batch.
-    fn note(&self, work: Checked, turn: &mut Turn<'_>) -> (u64, ibv_send_wr, Elements) {
+    fn note(&self, work: Checked, turn: &mut SendTurn<'_>) -> (u64, ibv_send_wr, Elements) {
         let mut form = work.form;
-        let last = turn.as_deref_mut();
-        let before = last.as_deref().copied().flatten();
         let is_simple = work.held.is_simple();
-        let id = self.note_send(work.task, before, is_simple, |held| *held = work.held);
-        if let Some(last) = last {
-            *last = work.is_silent.then_some(id);
-        }
+        let id = self.note_send(work.task, **turn, is_simple, |held| *held = work.held);
+        **turn = work.is_silent.then_some(id);
         form.wr_id = id;
         (id, form, work.elements)
     }
 
     /// The work that was taken note of last was not posted after all; its memory.
-    fn withdraw_send(&self, id: u64, turn: &mut Turn<'_>) -> Held {
+    fn withdraw_send(&self, id: u64, turn: &mut SendTurn<'_>) -> Held {
         let (held, before) = self.send_queue().ledger().withdraw(id);
-        if let Some(last) = turn.as_deref_mut() {
-            *last = before;
-        }
+        **turn = before;
         held
     }
 }

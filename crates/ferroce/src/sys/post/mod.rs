@@ -6,10 +6,10 @@ mod receive;
 mod special;
 
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ferroce_abi::types::{ibv_send_wr, ibv_sge};
+use ferroce_os::lock::{Lock, LockGuard};
 
 use super::held::{Held, Refused};
 use super::ledger::NewWork;
@@ -26,95 +26,46 @@ pub(super) use chain::Operations;
 /// What work is to its reader: the tag, and the reader.
 pub(crate) type Task = (u64, Reader);
 
-/// The last work request of a send queue, if it will complete without a word. Held while posting,
-/// so that it is in the order of the queue.
-#[derive(Default)]
-pub(super) struct Silent(Mutex<Option<u64>>);
-
-impl Silent {
-    fn lock(&self) -> MutexGuard<'_, Option<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Nothing is posted any more.
-    pub(super) fn clear(&self) {
-        *self.lock() = None;
-    }
-}
-
-/// How many calls are posting work to a queue pair just now, and whether it is being reset.
+/// The turns of threads that post to a queue pair, one for each of its queues.
 ///
-/// Work is noted before it is posted, and a reset lets go of what is noted. So none of the two may
-/// come into the other.
-#[derive(Default)]
-pub(super) struct Posting(AtomicUsize);
+/// Invariant: work that a turn's thread has noted is posted, or not noted any more, when the turn
+/// ends.
+/// Enforced by: all functions that post take the turn first; a reset takes both.
+/// If broken: a reset lets go of memory that the device then works on.
+pub(super) struct Turns {
+    /// With the last work request of the queue, if it will complete without a word.
+    send: Lock<Option<u64>>,
+    receive: Lock<()>,
+}
 
-/// Set in [`Posting`] while the queue pair is being reset.
-const RESET: usize = 1 << (usize::BITS - 1);
+/// The right to post to a send queue.
+pub(super) type SendTurn<'q> = LockGuard<'q, Option<u64>>;
 
-/// One such call, until it is dropped.
-pub(super) struct Entered<'p>(&'p AtomicUsize);
+impl Turns {
+    pub(super) fn new() -> Self {
+        Self {
+            send: Lock::new(None),
+            receive: Lock::new(()),
+        }
+    }
 
-/// A reset, until it is dropped. No call posts meanwhile.
-pub(super) struct Alone<'p>(&'p AtomicUsize);
-
-impl Posting {
     #[inline(always)]
-    fn enter(&self) -> Entered<'_> {
-        if self.0.fetch_add(1, Ordering::SeqCst) & RESET != 0 {
-            self.enter_later();
-        }
-        Entered(&self.0)
+    fn send(&self) -> SendTurn<'_> {
+        self.send.lock()
     }
 
-    /// Waits for the end of a reset.
-    #[cold]
-    #[inline(never)]
-    fn enter_later(&self) {
-        loop {
-            self.0.fetch_sub(1, Ordering::SeqCst);
-            while self.0.load(Ordering::SeqCst) & RESET != 0 {
-                std::thread::yield_now();
-            }
-            if self.0.fetch_add(1, Ordering::SeqCst) & RESET == 0 {
-                return;
-            }
-        }
-    }
-
-    /// Keeps calls out, and waits until those that had begun have ended.
-    pub(super) fn alone(&self) -> Alone<'_> {
-        while self.0.fetch_or(RESET, Ordering::SeqCst) & RESET != 0 {
-            std::thread::yield_now();
-        }
-        while self.0.load(Ordering::SeqCst) != RESET {
-            std::thread::yield_now();
-        }
-        Alone(&self.0)
-    }
-}
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_and(!RESET, Ordering::SeqCst);
-    }
-}
-
-impl Drop for Entered<'_> {
     #[inline(always)]
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+    fn receive(&self) -> LockGuard<'_, ()> {
+        self.receive.lock()
+    }
+
+    /// Waits until no thread posts, and keeps all from it.
+    pub(super) fn both(&self) -> (SendTurn<'_>, LockGuard<'_, ()>) {
+        (self.send(), self.receive())
     }
 }
-
-/// The right to post to a send queue; of those that may have silent work, with the last of it.
-type Turn<'q> = Option<MutexGuard<'q, Option<u64>>>;
 
 impl QueuePairHandle {
-    pub(super) fn turn(&self) -> Turn<'_> {
-        self.silent.as_ref().map(Silent::lock)
-    }
-
     /// `ibv_post_send` of one work request; the `wr_id`.
     #[inline(always)]
     pub(crate) fn post_send<M: Memory>(
@@ -128,33 +79,32 @@ impl QueuePairHandle {
         }
         let is_silent = order.silent;
         let (command, addressee) = order.split(M::INLINE);
-        match (&self.silent, addressee) {
-            (None, None) => self.note_and_post(task, memory, (command, None), None),
-            (_, addressee) => self.post_far(task, memory, (command, addressee), is_silent),
+        let mut turn = self.turns.send();
+        match (self.unsignalled, addressee) {
+            (false, None) => self.note_and_post(task, memory, (command, None), None),
+            (_, addressee) => {
+                let id = self.post_far(task, memory, (command, addressee), *turn)?;
+                *turn = is_silent.then_some(id);
+                Ok(id)
+            }
         }
     }
 
-    /// Posts a datagram, or work of a queue pair that may have silent work.
+    /// Posts a datagram, or work of a queue pair that may have silent work, behind the silent work
+    /// `before`.
     #[inline(never)]
     fn post_far<M: Memory>(
         &self,
         task: Task,
         memory: M,
         (command, addressee): (Command, Option<Addressee>),
-        is_silent: bool,
+        before: Option<u64>,
     ) -> std::result::Result<u64, Box<Refused>> {
         let addressee = addressee.map(|(address, number, key)| (address.into_arc(), number, key));
-        let mut turn = self.turn();
-        let before = turn.as_deref().copied().flatten();
-        let order = (command, addressee.as_ref());
-        let id = self.note_and_post(task, memory, order, before)?;
-        if let Some(last) = turn.as_deref_mut() {
-            *last = is_silent.then_some(id);
-        }
-        Ok(id)
+        self.note_and_post(task, memory, (command, addressee.as_ref()), before)
     }
 
-    /// Posts work that was checked, behind the silent work `before`.
+    /// Posts work that was checked, behind the silent work `before`. The caller has the turn.
     #[inline(always)]
     fn note_and_post<M: Memory>(
         &self,
@@ -191,7 +141,6 @@ impl QueuePairHandle {
         (command, addressee): (Command, Option<&Reached>),
         before: Option<u64>,
     ) -> std::result::Result<u64, Box<Refused>> {
-        let _posting = self.posting.enter();
         let mut form = ibv_send_wr::zeroed();
         command.fill(&mut form, addressee);
         form.link(ptr::null_mut(), first, memory.count());
@@ -209,7 +158,6 @@ impl QueuePairHandle {
         if errno == 0 {
             return Ok(id);
         }
-        // Still posting: a reset meanwhile waits until this work is not known any more.
         Err(self.refused_send(id, Takes::<ibv_send_wr>::refused(self, errno)))
     }
 
@@ -251,7 +199,7 @@ impl QueuePairHandle {
                 ));
             }
         }
-        if order.silent && (self.silent.is_none() || reader != Reader::Poller) {
+        if order.silent && (!self.unsignalled || reader != Reader::Poller) {
             return Err(Error::Misuse(
                 "only tagged work of a queue pair built with unsignalled(true) can be unsignalled",
             ));

@@ -91,7 +91,7 @@ impl QueuePairHandle {
         if let Err(error) = self.check_receive(&memory) {
             return Err(refused(memory, error));
         }
-        let _posting = self.posting.enter();
+        let _turn = self.turns.receive();
         let place = (&**self.receive_queue().ledger(), self.owner);
         post(self, place, task, memory)
     }
@@ -108,7 +108,7 @@ impl QueuePairHandle {
                 return (0, Some(error));
             }
         }
-        let _posting = self.posting.enter();
+        let _turn = self.turns.receive();
         let ledger = self.receive_queue().ledger();
         let mut chain: Chain<ibv_recv_wr> = receives
             .into_iter()

@@ -16,15 +16,11 @@ impl QueuePairHandle {
         held: Held,
         post: impl FnOnce(u64) -> Result<R>,
     ) -> Result<R> {
-        let mut turn = self.turn();
-        let _posting = self.posting.enter();
-        let before = turn.as_deref().copied().flatten();
-        let id = self.note_send((tag, Reader::Poller), before, false, |place| *place = held);
+        let mut turn = self.turns.send();
+        let id = self.note_send((tag, Reader::Poller), *turn, false, |place| *place = held);
         match post(id) {
             Ok(given) => {
-                if let Some(last) = turn.as_deref_mut() {
-                    *last = None;
-                }
+                *turn = None;
                 Ok(given)
             }
             Err(error) => {

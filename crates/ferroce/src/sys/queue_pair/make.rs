@@ -10,7 +10,7 @@ use ferroce_abi::types::{
 };
 
 use super::super::extended::extended;
-use super::super::post::{Operations, Posting, Silent};
+use super::super::post::{Operations, Turns};
 use super::super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::super::work::Owner;
 use super::super::{Domain, Identifier, OpenDevice, Queue, limits};
@@ -234,8 +234,8 @@ impl QueuePairHandle {
             cap,
             owner: Owner::new(),
             operations: Operations::of(device),
-            posting: Posting::default(),
-            silent: plan.silent.then(Silent::default),
+            turns: Turns::new(),
+            unsignalled: plan.silent,
             extended: None,
             groups: Mutex::default(),
             owned: true,

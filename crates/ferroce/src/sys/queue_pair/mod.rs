@@ -12,7 +12,7 @@ use ferroce_abi::types::{
 };
 
 use super::ledger::Settled;
-use super::post::{Operations, Posting, Silent};
+use super::post::{Operations, Turns};
 use super::shared_queue::{SharedQueue, XrcDomainObject};
 use super::work::Owner;
 use super::{Domain, Identifier, OpenDevice, Queue, failures, limits};
@@ -38,9 +38,9 @@ pub(crate) struct QueuePairHandle {
     /// Tells its work from that of others. Numbers of queue pairs come again.
     pub(in crate::sys) owner: Owner,
     pub(in crate::sys) operations: Operations,
-    pub(in crate::sys) posting: Posting,
-    /// Only of queue pairs that may have work that completes without a word.
-    pub(in crate::sys) silent: Option<Silent>,
+    pub(in crate::sys) turns: Turns,
+    /// Whether it may have work that completes without a word.
+    pub(in crate::sys) unsignalled: bool,
     /// The structure with the function that posts FLUSH, if it was made to have it.
     pub(in crate::sys) extended: Option<NonNull<ibv_qp_ex_flush>>,
     /// Multicast groups that it is attached to.
@@ -196,13 +196,10 @@ impl QueuePairHandle {
         {
             // What is noted now is what the device has, and the reset takes it away. What other
             // threads post afterwards is refused, or the device's.
-            let mut turn = self.turn();
-            let _alone = self.posting.alone();
+            let (mut last, _receive) = self.turns.both();
             self.change(attr, mask)?;
             failures::forget(&self.device, self.number);
-            if let Some(last) = turn.as_deref_mut() {
-                *last = None;
-            }
+            *last = None;
             for queue in self.queues() {
                 queue
                     .ledger()
@@ -242,9 +239,6 @@ impl QueuePairHandle {
     /// The device has let go of the memory of its work.
     fn forget(&self) {
         failures::forget(&self.device, self.number);
-        if let Some(silent) = &self.silent {
-            silent.clear();
-        }
         for queue in self.queues() {
             queue.ledger().forget(self.owner, self.number);
             queue.delivered();
