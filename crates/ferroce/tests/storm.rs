@@ -1,0 +1,238 @@
+//! Sixteen threads that post, give up, drop, panic and reset at random: each message is whole,
+//! and in the end the device holds nothing.
+//!
+//! `FERROCE_SEEDS=N` runs N storms, of some seconds each.
+#![cfg(feature = "software")]
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::thread;
+
+use ferroce::cq::CompletionQueue;
+use ferroce::mem::{Access, Buffer, BufferPool, MemoryRegion, ProtectionDomain};
+use ferroce::qp::{Operation, PendingBuffer, QueuePair, QueuePairBuilder};
+use ferroce::transport::Rc;
+use ferroce_abi::verbs::{ibv_alloc_pd, ibv_dealloc_pd};
+
+use common::bare::Bare;
+use common::seeds;
+
+const THREADS: u64 = 16;
+/// What each thread does.
+const STEPS: u32 = 2_000;
+const PAIRS: usize = 3;
+/// Bytes of a buffer.
+const ROOM: usize = 256;
+
+/// Numbers that a seed decides.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        // Xorshift: Marsaglia, "Xorshift RNGs", 2003.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() >> 33).unwrap() % limit
+    }
+}
+
+/// What all threads use.
+struct Sea {
+    bare: Bare,
+    domain: ProtectionDomain,
+    completions: CompletionQueue,
+    pool: BufferPool,
+    pairs: Vec<[QueuePair<Rc>; 2]>,
+    /// Held by the thread that connects a pair anew.
+    connecting: Vec<Mutex<()>>,
+}
+
+impl Sea {
+    fn new(bare: Bare, domain: ProtectionDomain) -> Self {
+        let completions = CompletionQueue::new(&bare.context, 1024).unwrap();
+        let build = || {
+            let builder = QueuePairBuilder::<Rc>::new(&domain, &completions).inline(64);
+            builder.build().unwrap()
+        };
+        let pairs: Vec<_> = (0..PAIRS).map(|_| [build(), build()]).collect();
+        for [a, b] in &pairs {
+            bare.connect(a, b);
+        }
+        Self {
+            pool: BufferPool::new(&domain, 1 << 20),
+            connecting: (0..PAIRS).map(|_| Mutex::default()).collect(),
+            bare,
+            domain,
+            completions,
+            pairs,
+        }
+    }
+
+    /// Takes both queue pairs of a pair back while the others post, and connects them again.
+    fn reset(&self, pair: usize) {
+        // A thread that panics here has failed the test.
+        let _connecting = self.connecting[pair].lock().unwrap();
+        let [a, b] = &self.pairs[pair];
+        a.reset().unwrap();
+        b.reset().unwrap();
+        self.bare.connect(a, b);
+    }
+}
+
+/// A thread, and its work that has not ended.
+struct Sailor<'s> {
+    sea: &'s Sea,
+    random: Random,
+    receiving: Vec<PendingBuffer>,
+    sending: Vec<PendingBuffer>,
+}
+
+impl<'s> Sailor<'s> {
+    fn queue_pair(&mut self) -> &'s QueuePair<Rc> {
+        &self.sea.pairs[self.random.below(PAIRS)][self.random.below(2)]
+    }
+
+    /// A buffer of bytes that are all the same, of a random length.
+    fn buffer(&mut self) -> Buffer {
+        let length = 1 + self.random.below(ROOM - 1);
+        let pooled = match self.random.below(2) {
+            // None at the pool's limit: buffers of work that has not been asked for are out.
+            0 => self.sea.pool.buffer(length).ok(),
+            _ => None,
+        };
+        let mut buffer = pooled.unwrap_or_else(|| Buffer::new(&self.sea.domain, length).unwrap());
+        let byte = u8::try_from(self.random.below(256)).unwrap();
+        buffer.fill(byte);
+        buffer
+    }
+
+    fn receive(&mut self) {
+        let room = Buffer::new(&self.sea.domain, ROOM).unwrap();
+        // Full, or in RESET: it is refused, and the buffer has come back.
+        if let Ok(pending) = self.queue_pair().receive_buffer(room) {
+            self.receiving.push(pending);
+        }
+    }
+
+    fn send(&mut self) {
+        let buffer = self.buffer();
+        if let Ok(pending) = self.queue_pair().submit_buffer(Operation::Send, buffer) {
+            self.sending.push(pending);
+        }
+    }
+
+    /// Sends from a region, which is dropped while the work goes on.
+    fn send_and_drop(&mut self) {
+        let region = MemoryRegion::new(&self.sea.domain, ROOM, Access::LocalWrite).unwrap();
+        region.write(0, &[9; ROOM]).unwrap();
+        let bytes = [region.slice(0..ROOM).unwrap()];
+        let _ = self.queue_pair().post_send(1, Operation::Send, &bytes);
+    }
+
+    /// Asks one of its futures. A message that came is of one sender.
+    fn ask(&mut self) {
+        let all = match self.random.below(2) {
+            0 => &mut self.receiving,
+            _ => &mut self.sending,
+        };
+        if all.is_empty() {
+            return;
+        }
+        let one = self.random.below(all.len());
+        if let Some((result, buffer)) = all[one].try_wait() {
+            drop(all.swap_remove(one));
+            if result.is_ok() {
+                assert!(buffer.iter().all(|byte| *byte == buffer[0]), "{buffer:?}");
+            }
+        }
+    }
+
+    fn give_up(&mut self) {
+        let random = self.random.next();
+        let all = match random % 2 {
+            0 => &mut self.receiving,
+            _ => &mut self.sending,
+        };
+        all.pop();
+    }
+
+    /// Panics with work in hand, whose futures go while it unwinds.
+    fn panic(&mut self) {
+        let buffer = self.buffer();
+        let queue_pair = self.queue_pair();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            let _sending = queue_pair.submit_buffer(Operation::Send, buffer);
+            // As a panic unwinds, but without its message.
+            std::panic::resume_unwind(Box::new(()));
+        }));
+        assert!(panicked.is_err());
+    }
+
+    fn step(&mut self) {
+        match self.random.below(64) {
+            0..16 => self.receive(),
+            16..30 => self.send(),
+            30..34 => self.send_and_drop(),
+            34..46 => self.ask(),
+            46..50 => self.give_up(),
+            50..52 => self.panic(),
+            52 => self.sea.reset(self.random.below(PAIRS)),
+            _ => {
+                // Some fail: they were flushed, or the peer had been reset.
+                let _completion = self.sea.completions.poll().unwrap();
+            }
+        }
+    }
+}
+
+/// Runs one storm; `seed` decides what each thread does, not in which order they come.
+fn storm(seed: u64) {
+    let bare = Bare::new();
+    // SAFETY: a live context.
+    let raw = NonNull::new(unsafe { ibv_alloc_pd(bare.context.as_raw()) }).unwrap();
+    // SAFETY: of the context, and destroyed below.
+    let domain = unsafe { ProtectionDomain::borrow_raw(&bare.context, raw) };
+    let sea = Sea::new(bare, domain);
+    thread::scope(|scope| {
+        for number in 0..THREADS {
+            let sea = &sea;
+            scope.spawn(move || {
+                let mut sailor = Sailor {
+                    sea,
+                    random: Random((seed << 8 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+                    receiving: Vec::new(),
+                    sending: Vec::new(),
+                };
+                for _ in 0..STEPS {
+                    sailor.step();
+                }
+            });
+        }
+    });
+    let context = sea.bare.context.clone();
+    drop(sea);
+    // SAFETY: nothing is of the domain any more, or it is refused.
+    let refused = unsafe { ibv_dealloc_pd(raw.as_ptr()) };
+    assert_eq!(refused, 0, "all was let go of");
+    drop(context);
+}
+
+#[test]
+fn nothing_is_torn_lost_or_kept_whatever_threads_do_at_once() {
+    if std::env::var("FERROCE_TEST_PROVIDER").as_deref() == Ok("system") {
+        return;
+    }
+    for seed in 1..=u64::from(seeds(2)) {
+        println!("seed {seed}");
+        storm(seed);
+    }
+}
