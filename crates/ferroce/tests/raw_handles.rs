@@ -233,7 +233,8 @@ fn xrc_queues_and_targets_of_c() {
     let (of_shared, of_target) = (there(made.as_raw()), there(target.as_raw()));
     let number = made.number().unwrap();
     std::mem::forget((made, target));
-    // SAFETY: of these parts, unused, and what owned them was forgotten. The borrowed ones go first.
+    // SAFETY: of these parts, unused, and what owned them was forgotten. What is borrowed goes
+    // first.
     let (borrowed, shared, target) = unsafe {
         let shared =
             |make: unsafe fn(&_, &_, &_, _) -> _| make(&domain, &xrc, &bare.completions, of_shared);

@@ -231,8 +231,8 @@ impl QueuePair<XrcTarget> {
     /// destroyed when this is gone.
     ///
     /// # Errors
-    /// [`Error::Misuse`](crate::Error::Misuse) for a queue pair that is no XRC target, or of another
-    /// context. It stays the caller's then.
+    /// [`Error::Misuse`](crate::Error::Misuse) for a queue pair that is no XRC target, or of
+    /// another context. It stays the caller's then.
     ///
     /// # Safety
     /// A live queue pair of the XRC domain, of which no event is unacknowledged. Nothing else
