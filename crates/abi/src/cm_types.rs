@@ -36,6 +36,7 @@ c_structs! { STRUCTS;
         packet_life_time: u8,
         preference: u8,
     }
+
     /// A path as a subnet administrator sends it.
     struct ibv_path_record {
         /// Big-endian.
@@ -61,12 +62,14 @@ c_structs! { STRUCTS;
         preference: u8,
         reserved: [u8; 6],
     }
+
     /// A path and what it is for.
     struct ibv_path_data {
         flags: u32,
         reserved: u32,
         path: ibv_path_record,
     }
+
     /// An InfiniBand address.
     struct sockaddr_ib {
         sib_family: u16,
@@ -81,6 +84,7 @@ c_structs! { STRUCTS;
         sib_sid_mask: u64,
         sib_scope_id: u64,
     }
+
     /// The IB form of the addresses.
     struct rdma_ib_addr {
         sgid: ibv_gid,
@@ -88,6 +92,7 @@ c_structs! { STRUCTS;
         /// Big-endian.
         pkey: u16,
     }
+
     /// Source and destination. Only the part of `sockaddr_storage` that the family names is
     /// meaningful.
     struct rdma_addr {
@@ -95,16 +100,19 @@ c_structs! { STRUCTS;
         dst_storage: sockaddr_storage,
         addr: rdma_ib_addr,
     }
+
     /// Addresses and paths.
     struct rdma_route {
         addr: rdma_addr,
         path_rec: *mut ibv_sa_path_rec,
         num_paths: c_int,
     }
+
     /// An event channel. Programs poll `fd` and may set `O_NONBLOCK` on it.
     struct rdma_event_channel {
         fd: c_int,
     }
+
     /// An identifier, as far as programs see it.
     struct rdma_cm_id {
         verbs: *mut ibv_context,
@@ -123,6 +131,7 @@ c_structs! { STRUCTS;
         pd: *mut ibv_pd,
         qp_type: u32,
     }
+
     /// Parameters of a connection.
     struct rdma_conn_param {
         private_data: *const c_void,
@@ -135,6 +144,7 @@ c_structs! { STRUCTS;
         srq: u8,
         qp_num: u32,
     }
+
     /// Parameters of a datagram service.
     struct rdma_ud_param {
         private_data: *const c_void,
@@ -143,6 +153,7 @@ c_structs! { STRUCTS;
         qp_num: u32,
         qkey: u32,
     }
+
     /// An event.
     struct rdma_cm_event {
         id: *mut rdma_cm_id,
@@ -151,6 +162,7 @@ c_structs! { STRUCTS;
         status: c_int,
         param: rdma_cm_event_param,
     }
+
     /// Hints for, and results of, `rdma_getaddrinfo`.
     struct rdma_addrinfo {
         ai_flags: c_int,
@@ -169,6 +181,7 @@ c_structs! { STRUCTS;
         ai_connect: *mut c_void,
         ai_next: *mut rdma_addrinfo,
     }
+
     /// What `rdma_join_multicast_ex` asks for.
     struct rdma_cm_join_mc_attr_ex {
         comp_mask: u32,

@@ -160,4 +160,5 @@ macro_rules! refuse_inherited {
         }
     };
 }
+
 pub(crate) use refuse_inherited;

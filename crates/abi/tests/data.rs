@@ -469,6 +469,7 @@ fn elements_may_lie_at_any_address() {
         _odd: u8,
         sges: [ibv_sge; 2],
     }
+
     #[repr(C, align(8))]
     struct Odd(Packed);
     let (a, b) = pair(plain_qp);

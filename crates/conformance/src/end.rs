@@ -84,46 +84,56 @@ impl End {
             key,
         }
     }
+
     /// Number of its queue pair.
     #[must_use]
     pub fn qpn(&self) -> Qpn {
         self.side.qpn()
     }
+
     /// The attributes that it is connected with.
     pub(crate) const fn spec(&self) -> &Spec {
         &self.spec
     }
+
     /// It keeps its connection over TCP.
     pub(crate) fn keep(&mut self, link: Link) {
         self.link = Some(link);
     }
+
     /// Its side.
     #[must_use]
     pub fn side(&self) -> &dyn Side {
         &*self.side
     }
+
     /// Its side, to change registrations.
     pub fn side_mut(&mut self) -> &mut dyn Side {
         &mut *self.side
     }
+
     /// Its memory.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         self.side.memory()
     }
+
     /// The key of the region over all of its memory.
     #[must_use]
     pub fn key(&self) -> Key {
         self.key
     }
+
     /// Ends the registration of all of its memory.
     pub fn deregister(&mut self) {
         self.side.deregister(self.key);
     }
+
     /// Registers a part of its memory.
     pub fn register(&mut self, offset: usize, len: usize, access: Access) -> Key {
         self.side.register(offset, len, access).expect("a region")
     }
+
     /// Index of the GID of its path's IP version.
     #[must_use]
     pub fn sgid_index(&self) -> u8 {
@@ -132,6 +142,7 @@ impl End {
             .find(|&i| self.side.gid(i).is_some_and(|g| g.ip().is_ipv6() == v6))
             .expect("the runner has looked for an address of this IP version on lo")
     }
+
     /// Its address.
     #[must_use]
     pub fn gid(&self) -> Gid {
@@ -157,19 +168,23 @@ impl End {
             ..self.spec.attr
         }
     }
+
     /// Connects it to a queue pair of the same device.
     pub fn connect(&self, to: Qpn) {
         self.connect_to(to, self.gid());
     }
+
     /// Connects it to a queue pair at an address: through INIT and RTR to RTS.
     pub fn connect_to(&self, to: Qpn, dgid: Gid) {
         self.go_to(QpState::Rts, to, dgid);
     }
+
     /// Takes it from RESET as far as `last`: INIT, RTR or RTS.
     pub fn go_to(&self, last: QpState, to: Qpn, dgid: Gid) {
         self.try_go_to(last, to, dgid)
             .unwrap_or_else(|(qp_state, e)| panic!("to {qp_state}: {e:?}"));
     }
+
     /// Takes it from RESET as far as `last`, unless a peer's packet gets in between.
     ///
     /// # Errors
@@ -190,11 +205,13 @@ impl End {
         }
         Ok(())
     }
+
     /// Takes it to a state that needs no further attribute.
     pub fn to(&self, qp_state: QpState) {
         self.try_to(qp_state)
             .unwrap_or_else(|e| panic!("to {qp_state}: {e:?}"));
     }
+
     /// Asks for a state with no further attribute.
     ///
     /// # Errors
@@ -206,11 +223,13 @@ impl End {
         };
         self.side.modify(&attr, AttrMask::STATE)
     }
+
     /// Its state now.
     #[must_use]
     pub fn state(&self) -> QpState {
         self.side.query().qp_state
     }
+
     /// Waits until it is in a state.
     #[track_caller]
     pub fn reaches(&self, state: QpState) {
@@ -218,6 +237,7 @@ impl End {
             (self.state() == state).then_some(())
         });
     }
+
     /// The PSN of the next request that it expects.
     #[must_use]
     pub fn expected_psn(&self) -> Psn {
@@ -229,6 +249,7 @@ impl End {
     pub fn sge(&self, offset: usize, len: usize) -> Sge {
         self.sge_with(self.key, offset, len)
     }
+
     /// The same through a certain key.
     #[must_use]
     pub fn sge_with(&self, lkey: Key, offset: usize, len: usize) -> Sge {
@@ -238,11 +259,13 @@ impl End {
             lkey,
         }
     }
+
     /// A place in its memory, for a peer.
     #[must_use]
     pub fn remote(&self, offset: usize) -> RemoteAddr {
         self.remote_with(self.key, offset)
     }
+
     /// The same through a certain key.
     #[must_use]
     pub fn remote_with(&self, rkey: Key, offset: usize) -> RemoteAddr {
@@ -257,11 +280,13 @@ impl End {
     pub fn send(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>) {
         self.send_flagged(wr_id, op, sges, SendFlags::SIGNALED);
     }
+
     /// Posts a send work request with flags.
     #[track_caller]
     pub fn send_flagged(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>, flags: SendFlags) {
         self.post(send_wr(wr_id, op, sges, flags)).expect("posted");
     }
+
     /// Posts a send work request.
     ///
     /// # Errors
@@ -269,6 +294,7 @@ impl End {
     pub fn post(&self, wr: SendWr) -> Result<(), Errno> {
         self.side.post_send(wr)
     }
+
     /// Posts a signalled SEND of a datagram.
     #[track_caller]
     pub fn send_to(&self, wr_id: u64, to: Datagram, sges: Vec<Sge>) {
@@ -278,6 +304,7 @@ impl End {
         };
         self.post(wr).expect("posted");
     }
+
     /// Posts a signalled send work request for an XRC shared receive queue of the peer.
     #[track_caller]
     pub fn send_xrc(&self, wr_id: u64, to: Srqn, op: SendOp, sges: Vec<Sge>) {
@@ -287,11 +314,13 @@ impl End {
         };
         self.post(wr).expect("posted");
     }
+
     /// An address handle for an address, or for a group.
     pub fn handle_to(&mut self, dgid: Gid) -> u32 {
         let attr = self.attr(Qpn::default(), dgid).ah_attr;
         self.side.address_handle(&attr).expect("an address handle")
     }
+
     /// Posts a receive.
     #[track_caller]
     pub fn recv(&self, wr_id: u64, sges: Vec<Sge>) {
@@ -308,6 +337,7 @@ impl End {
     pub fn completion(&self) -> Wc {
         wait_for("completion", || self.side.poll().expect("no overflow"))
     }
+
     /// The next completion, which must be this one.
     #[track_caller]
     pub fn completes(&self, wr_id: u64, status: WcStatus) -> Wc {
@@ -316,11 +346,13 @@ impl End {
         assert_eq!(wc.qp_num, self.qpn());
         wc
     }
+
     /// The next completion, which must be the success of this one.
     #[track_caller]
     pub fn done(&self, wr_id: u64) -> Wc {
         self.completes(wr_id, WcStatus::Success)
     }
+
     /// Returns when the peer has taken what has completed here. Over iWARP a SEND or WRITE
     /// completes when TCP has it; a READ comes back after what was sent before it (RFC 5040,
     /// section 5.5). On other paths a completion says as much. No work is outstanding.
@@ -335,6 +367,7 @@ impl End {
             self.done(u64::MAX);
         }
     }
+
     /// The success of a receive of an unreliable queue pair; none: a network under load has lost
     /// the message. A case that sends it again takes other queue pairs, since it may only be late.
     #[track_caller]
@@ -343,6 +376,7 @@ impl End {
         assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::Success), "{wc:?}");
         Some(wc)
     }
+
     /// As [`arrival`](Self::arrival), where only the wire may lose a message: the local link has
     /// room for it.
     #[track_caller]
@@ -352,17 +386,20 @@ impl End {
             Path::Wire4 | Path::Wire6 | Path::Iwarp | Path::IwarpLocal => self.arrival(wr_id),
         }
     }
+
     /// There is no completion.
     #[track_caller]
     pub fn is_silent(&self) {
         assert_eq!(self.side.poll(), Ok(None));
     }
+
     /// The next asynchronous event, which must be this one about the queue pair.
     #[track_caller]
     pub fn raises(&self, event: AsyncEvent) {
         let found = wait_for(&format!("event {event:?}"), || self.side.event());
         assert_eq!(found, (event, About::Qp));
     }
+
     /// There is no asynchronous event.
     #[track_caller]
     pub fn raises_nothing(&self) {

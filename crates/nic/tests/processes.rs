@@ -30,6 +30,7 @@ impl Hello {
             remote: buffer.remote(0),
         }
     }
+
     fn line(&self) -> String {
         format!(
             "hello {} {} {}",
@@ -38,6 +39,7 @@ impl Hello {
             self.remote.rkey.0
         )
     }
+
     fn parse(line: &str) -> Self {
         let mut words = line.split_whitespace().skip(1);
         let mut next = || {

@@ -46,6 +46,7 @@ impl Shared {
             senders,
         }
     }
+
     fn post(&self, wr_id: u64, buffer: Option<(&Buffer, usize)>) {
         let sges = buffer
             .map(|(b, from)| b.sge(from, LEN))
@@ -54,6 +55,7 @@ impl Shared {
         let wr = RecvWr { wr_id, sges };
         self.srq.post_recv(&mut [wr].into_iter()).expect("posted");
     }
+
     fn received(&self) -> Wc {
         self.receivers[0].completion()
     }

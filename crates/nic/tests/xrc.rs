@@ -54,6 +54,7 @@ impl World {
     fn new() -> Self {
         Self::with(None, 7)
     }
+
     /// With the domain of a file.
     fn with(file: Option<(Inode, RawFd)>, rnr_retry: u8) -> Self {
         let host = End::new(cap());
@@ -81,9 +82,11 @@ impl World {
             peer,
         }
     }
+
     fn number(&self, at: usize) -> Srqn {
         self.srqs[at].number().expect("XRC queues have numbers")
     }
+
     fn post(&self, at: usize, wr_id: u64, sges: Vec<Sge>) {
         self.srqs[at]
             .post_recv(
@@ -95,6 +98,7 @@ impl World {
             )
             .expect("posted");
     }
+
     fn send(&self, to: Srqn, wr_id: u64, op: SendOp, sges: Vec<Sge>) {
         let wr = SendWr {
             wr_id,

@@ -20,18 +20,22 @@ impl Error {
             reason: reason.into(),
         }
     }
+
     /// EINVAL with its reason.
     pub fn invalid(reason: impl Into<String>) -> Self {
         Self::new(libc::EINVAL, reason)
     }
+
     /// ENOMEM with its reason: a limit of the device, or the system's.
     pub fn no_memory(reason: impl Into<String>) -> Self {
         Self::new(libc::ENOMEM, reason)
     }
+
     /// EOPNOTSUPP with what is not built.
     pub fn unsupported(reason: impl Into<String>) -> Self {
         Self::new(libc::EOPNOTSUPP, reason)
     }
+
     /// What the system refused (`what`), with its errno.
     pub fn system(what: &str, error: &io::Error) -> Self {
         Self::new(

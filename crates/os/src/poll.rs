@@ -62,21 +62,25 @@ impl Readiness {
     pub const fn token(&self) -> u64 {
         self.0.u64
     }
+
     /// Reading will not block (it may say end of file).
     #[must_use]
     pub const fn readable(&self) -> bool {
         self.has(libc::EPOLLIN)
     }
+
     /// Writing will not block.
     #[must_use]
     pub const fn writable(&self) -> bool {
         self.has(libc::EPOLLOUT)
     }
+
     /// The peer is gone, or the descriptor has an error.
     #[must_use]
     pub const fn hangup(&self) -> bool {
         self.has(libc::EPOLLHUP | libc::EPOLLRDHUP | libc::EPOLLERR)
     }
+
     const fn has(&self, bits: i32) -> bool {
         self.0.events & bits.cast_unsigned() != 0
     }

@@ -175,6 +175,7 @@ impl AsFd for UdpSocket {
         self.fd.as_fd()
     }
 }
+
 /// The address that this host would use toward `dst`. `scope` is the interface if `dst` is
 /// link-local, else 0 or ignored.
 ///

@@ -15,27 +15,32 @@ impl Psn {
     pub const fn new(raw: u32) -> Self {
         Self(raw & MASK24)
     }
+
     /// The number, below 2^24.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
+
     /// The PSN `n` packets later.
     #[must_use]
     pub const fn plus(self, n: u32) -> Self {
         Self::new(self.0.wrapping_add(n))
     }
+
     /// The PSN `n` packets earlier.
     #[must_use]
     pub const fn minus(self, n: u32) -> Self {
         Self::new(self.0.wrapping_sub(n))
     }
+
     /// Signed distance `self - other`, in -2^23 .. 2^23.
     #[must_use]
     pub const fn distance(self, other: Self) -> i32 {
         // The difference of 24 bits is moved to the top, where its sign is that of an i32.
         (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
     }
+
     /// Whether `self` comes before `other`.
     #[must_use]
     pub const fn before(self, other: Self) -> bool {
@@ -65,6 +70,7 @@ impl Qpn {
     pub const fn new(raw: u32) -> Self {
         Self(raw & MASK24)
     }
+
     /// The number, below 2^24.
     #[must_use]
     pub const fn get(self) -> u32 {
@@ -88,6 +94,7 @@ impl Srqn {
     pub const fn new(raw: u32) -> Self {
         Self(raw & MASK24)
     }
+
     /// The number, below 2^24.
     #[must_use]
     pub const fn get(self) -> u32 {
@@ -121,11 +128,13 @@ impl Msn {
     pub const fn new(raw: u32) -> Self {
         Self(raw & MASK24)
     }
+
     /// The number, below 2^24.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
+
     /// The next message's number.
     #[must_use]
     pub const fn next(self) -> Self {
@@ -150,17 +159,20 @@ impl Gid {
             IpAddr::V6(v6) => Self(v6.octets()),
         }
     }
+
     /// The IP address that this GID stands for on `RoCEv2`.
     #[must_use]
     pub fn ip(self) -> IpAddr {
         let v6 = Ipv6Addr::from(self.0);
         v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
     }
+
     /// Whether it is an IPv4 or IPv6 multicast group.
     #[must_use]
     pub fn is_multicast(self) -> bool {
         self.ip().is_multicast()
     }
+
     /// Whether all 16 bytes are zero: an empty table entry.
     #[must_use]
     pub fn is_zero(self) -> bool {

@@ -66,4 +66,5 @@ macro_rules! hooks {
         )*
     };
 }
+
 pub(crate) use hooks;

@@ -70,4 +70,5 @@ macro_rules! hooks {
         }
     };
 }
+
 pub(crate) use hooks;

@@ -58,6 +58,7 @@ if command rpm -qp --provides ARTEFACT | grep libibverbs; then exit 1; fi"
         )
     };
 }
+
 /// The image's entry point runs where there is nothing else, and fills the volume. It says so where
 /// it may not write, and a container that starts again fills it once more.
 const IMAGE: &str = "mkdir /srv/layout && tar -xf /srv/ARTEFACT -C /srv/layout

@@ -168,15 +168,19 @@ impl Attributes {
     pub(super) fn u8(&mut self, kind: u16, value: u8) {
         self.add(kind, &[value]);
     }
+
     pub(super) fn u32(&mut self, kind: u16, value: u32) {
         self.add(kind, &value.to_ne_bytes());
     }
+
     pub(super) fn u64(&mut self, kind: u16, value: u64) {
         self.add(kind, &value.to_ne_bytes());
     }
+
     pub(super) fn text(&mut self, kind: u16, value: &str) {
         self.add(kind, &[value.as_bytes(), b"\0"].concat());
     }
+
     /// An attribute with those that `write` gives it.
     pub(super) fn nested(&mut self, kind: u16, write: impl FnOnce(&mut Self)) {
         let mut inner = Self(Vec::new());

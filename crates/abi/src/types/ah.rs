@@ -12,6 +12,7 @@ c_structs! { AH_LAYOUTS;
         hop_limit: u8,
         traffic_class: u8,
     }
+
     /// The global routing header in front of a datagram.
     struct ibv_grh {
         version_tclass_flow: u32,
@@ -21,6 +22,7 @@ c_structs! { AH_LAYOUTS;
         sgid: ibv_gid,
         dgid: ibv_gid,
     }
+
     /// An address.
     struct ibv_ah_attr {
         grh: ibv_global_route,
@@ -31,6 +33,7 @@ c_structs! { AH_LAYOUTS;
         is_global: u8,
         port_num: u8,
     }
+
     /// An address handle.
     struct ibv_ah {
         context: *mut ibv_context,

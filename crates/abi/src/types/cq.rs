@@ -12,6 +12,7 @@ c_structs! { CQ_LAYOUTS;
         fd: c_int,
         refcnt: c_int,
     }
+
     /// A completion queue.
     struct ibv_cq {
         context: *mut ibv_context,
@@ -24,6 +25,7 @@ c_structs! { CQ_LAYOUTS;
         comp_events_completed: u32,
         async_events_completed: u32,
     }
+
     /// A work completion.
     struct ibv_wc {
         wr_id: u64,
@@ -41,15 +43,18 @@ c_structs! { CQ_LAYOUTS;
         sl: u8,
         dlid_path_bits: u8,
     }
+
     /// Options of `ibv_start_poll`; must be 0.
     struct ibv_poll_cq_attr {
         comp_mask: u32,
     }
+
     /// Tag matching in a completion.
     struct ibv_wc_tm_info {
         tag: u64,
         r#priv: u32,
     }
+
     /// A completion queue with the functions of the extended polling interface.
     struct ibv_cq_ex {
         context: *mut ibv_context,
@@ -83,6 +88,7 @@ c_structs! { CQ_LAYOUTS;
         read_tm_info: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_wc_tm_info)>,
         read_completion_wallclock_ns: Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> u64>,
     }
+
     /// What `ibv_create_cq_ex` asks for.
     struct ibv_cq_init_attr_ex {
         cqe: u32,
@@ -94,11 +100,13 @@ c_structs! { CQ_LAYOUTS;
         flags: u32,
         parent_domain: *mut ibv_pd,
     }
+
     /// When events are raised.
     struct ibv_moderate_cq {
         cq_count: u16,
         cq_period: u16,
     }
+
     /// What `ibv_modify_cq` changes.
     struct ibv_modify_cq_attr {
         attr_mask: u32,

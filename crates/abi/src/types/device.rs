@@ -28,6 +28,7 @@ c_structs! { DEVICE_LAYOUTS;
         _dummy1: *mut c_void,
         _dummy2: *mut c_void,
     }
+
     /// An RDMA device.
     struct ibv_device {
         _ops: _ibv_device_ops,
@@ -38,6 +39,7 @@ c_structs! { DEVICE_LAYOUTS;
         dev_path: [c_char; 256],
         ibdev_path: [c_char; 256],
     }
+
     /// Limits and capabilities.
     struct ibv_device_attr {
         fw_ver: [c_char; 64],
@@ -83,20 +85,24 @@ c_structs! { DEVICE_LAYOUTS;
         local_ca_ack_delay: u8,
         phys_port_cnt: u8,
     }
+
     /// Selects parts of `ibv_query_device_ex`; must be 0.
     struct ibv_query_device_ex_input {
         comp_mask: u32,
     }
+
     /// On-demand paging.
     struct ibv_odp_caps {
         general_caps: u64,
         per_transport_caps: [u32; 3],
     }
+
     /// Segmentation offload.
     struct ibv_tso_caps {
         max_tso: u32,
         supported_qpts: u32,
     }
+
     /// Receive-side scaling.
     struct ibv_rss_caps {
         supported_qpts: u32,
@@ -105,12 +111,14 @@ c_structs! { DEVICE_LAYOUTS;
         rx_hash_fields_mask: u64,
         rx_hash_function: u8,
     }
+
     /// Rate limits.
     struct ibv_packet_pacing_caps {
         qp_rate_limit_min: u32,
         qp_rate_limit_max: u32,
         supported_qpts: u32,
     }
+
     /// Tag matching.
     struct ibv_tm_caps {
         max_rndv_hdr_size: u32,
@@ -119,17 +127,20 @@ c_structs! { DEVICE_LAYOUTS;
         max_ops: u32,
         max_sge: u32,
     }
+
     /// Completion moderation.
     struct ibv_cq_moderation_caps {
         max_cq_count: u16,
         max_cq_period: u16,
     }
+
     /// Atomic operations towards the bus.
     struct ibv_pci_atomic_caps {
         fetch_add: u16,
         swap: u16,
         compare_swap: u16,
     }
+
     /// Limits and capabilities, extended.
     struct ibv_device_attr_ex {
         orig_attr: ibv_device_attr,
@@ -150,6 +161,7 @@ c_structs! { DEVICE_LAYOUTS;
         xrc_odp_caps: u32,
         phys_port_cnt_ex: u32,
     }
+
     /// State of a port.
     struct ibv_port_attr {
         state: u32,
@@ -175,6 +187,7 @@ c_structs! { DEVICE_LAYOUTS;
         flags: u8,
         port_cap_flags2: u16,
     }
+
     /// An entry of the GID table.
     struct ibv_gid_entry {
         gid: ibv_gid,
@@ -183,6 +196,7 @@ c_structs! { DEVICE_LAYOUTS;
         gid_type: u32,
         ndev_ifindex: u32,
     }
+
     /// Operations that the header calls through the context.
     struct ibv_context_ops {
         _compat_query_device: AbsentOp,
@@ -218,6 +232,7 @@ c_structs! { DEVICE_LAYOUTS;
         _compat_detach_mcast: AbsentOp,
         _compat_async_event: AbsentOp,
     }
+
     /// An open device.
     struct ibv_context {
         device: *mut ibv_device,
@@ -228,11 +243,13 @@ c_structs! { DEVICE_LAYOUTS;
         mutex: pthread_mutex_t,
         abi_compat: *mut c_void,
     }
+
     /// Clock values.
     struct ibv_values_ex {
         comp_mask: u32,
         raw_clock: timespec,
     }
+
     /// What stands before every context: the operations of the extended interface. It grows at its
     /// start.
     struct verbs_context {
@@ -280,6 +297,7 @@ c_structs! { DEVICE_LAYOUTS;
         sz: usize,
         context: ibv_context,
     }
+
     /// Enhanced connection establishment options.
     struct ibv_ece {
         vendor_id: u32,

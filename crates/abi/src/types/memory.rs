@@ -11,6 +11,7 @@ c_structs! { MEMORY_LAYOUTS;
         context: *mut ibv_context,
         handle: u32,
     }
+
     /// A memory region.
     struct ibv_mr {
         context: *mut ibv_context,
@@ -21,6 +22,7 @@ c_structs! { MEMORY_LAYOUTS;
         lkey: u32,
         rkey: u32,
     }
+
     /// A memory window.
     struct ibv_mw {
         context: *mut ibv_context,
@@ -29,6 +31,7 @@ c_structs! { MEMORY_LAYOUTS;
         handle: u32,
         r#type: u32,
     }
+
     /// What a window is bound to.
     struct ibv_mw_bind_info {
         mr: *mut ibv_mr,
@@ -36,12 +39,14 @@ c_structs! { MEMORY_LAYOUTS;
         length: u64,
         mw_access_flags: u32,
     }
+
     /// A bind request.
     struct ibv_mw_bind {
         wr_id: u64,
         send_flags: u32,
         bind_info: ibv_mw_bind_info,
     }
+
     /// Device memory.
     struct ibv_dm {
         context: *mut ibv_context,
@@ -50,20 +55,24 @@ c_structs! { MEMORY_LAYOUTS;
         comp_mask: u32,
         handle: u32,
     }
+
     /// What device memory is to be.
     struct ibv_alloc_dm_attr {
         length: usize,
         log_align_req: u32,
         comp_mask: u32,
     }
+
     /// A thread domain.
     struct ibv_td {
         context: *mut ibv_context,
     }
+
     /// What a thread domain is to be.
     struct ibv_td_init_attr {
         comp_mask: u32,
     }
+
     /// What a parent domain is to be.
     struct ibv_parent_domain_init_attr {
         pd: *mut ibv_pd,
@@ -73,10 +82,12 @@ c_structs! { MEMORY_LAYOUTS;
         free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
         pd_context: *mut c_void,
     }
+
     /// An XRC domain.
     struct ibv_xrcd {
         context: *mut ibv_context,
     }
+
     /// What `ibv_open_xrcd` asks for.
     struct ibv_xrcd_init_attr {
         comp_mask: u32,

@@ -25,6 +25,7 @@ c_structs! { QP_LAYOUTS;
         cond: pthread_cond_t,
         events_completed: u32,
     }
+
     /// Queue sizes.
     struct ibv_qp_cap {
         max_send_wr: u32,
@@ -33,6 +34,7 @@ c_structs! { QP_LAYOUTS;
         max_recv_sge: u32,
         max_inline_data: u32,
     }
+
     /// What `ibv_create_qp` asks for.
     struct ibv_qp_init_attr {
         qp_context: *mut c_void,
@@ -43,6 +45,7 @@ c_structs! { QP_LAYOUTS;
         qp_type: u32,
         sq_sig_all: c_int,
     }
+
     /// Receive hashing.
     struct ibv_rx_hash_conf {
         rx_hash_function: u8,
@@ -50,6 +53,7 @@ c_structs! { QP_LAYOUTS;
         rx_hash_key: *mut u8,
         rx_hash_fields_mask: u64,
     }
+
     /// What `ibv_create_qp_ex` asks for.
     struct ibv_qp_init_attr_ex {
         qp_context: *mut c_void,
@@ -69,6 +73,7 @@ c_structs! { QP_LAYOUTS;
         source_qpn: u32,
         send_ops_flags: u64,
     }
+
     /// What `ibv_open_qp` asks for.
     struct ibv_qp_open_attr {
         comp_mask: u32,
@@ -77,6 +82,7 @@ c_structs! { QP_LAYOUTS;
         qp_context: *mut c_void,
         qp_type: u32,
     }
+
     /// Attributes of a queue pair.
     struct ibv_qp_attr {
         qp_state: u32,
@@ -106,6 +112,7 @@ c_structs! { QP_LAYOUTS;
         alt_timeout: u8,
         rate_limit: u32,
     }
+
     /// A queue pair with the functions of the extended posting interface.
     struct ibv_qp_ex {
         qp_base: ibv_qp,

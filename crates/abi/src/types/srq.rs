@@ -16,22 +16,26 @@ c_structs! { SRQ_LAYOUTS;
         cond: pthread_cond_t,
         events_completed: u32,
     }
+
     /// Sizes and limit.
     struct ibv_srq_attr {
         max_wr: u32,
         max_sge: u32,
         srq_limit: u32,
     }
+
     /// What `ibv_create_srq` asks for.
     struct ibv_srq_init_attr {
         srq_context: *mut c_void,
         attr: ibv_srq_attr,
     }
+
     /// Tag matching sizes.
     struct ibv_tm_cap {
         max_num_tags: u32,
         max_ops: u32,
     }
+
     /// What `ibv_create_srq_ex` asks for.
     struct ibv_srq_init_attr_ex {
         srq_context: *mut c_void,

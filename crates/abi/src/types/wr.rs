@@ -92,11 +92,13 @@ c_structs! { WR_LAYOUTS;
         length: u32,
         lkey: u32,
     }
+
     /// A piece of inline data.
     struct ibv_data_buf {
         addr: *mut c_void,
         length: usize,
     }
+
     /// A send-queue work request. Union members that the opcode does not need may be uninitialised.
     struct ibv_send_wr {
         wr_id: u64,
@@ -112,6 +114,7 @@ c_structs! { WR_LAYOUTS;
         /// Shares its place with what segmentation offload needs.
         bind_mw: ibv_send_wr_bind_mw,
     }
+
     /// A receive-queue work request.
     struct ibv_recv_wr {
         wr_id: u64,

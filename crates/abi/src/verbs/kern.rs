@@ -15,6 +15,7 @@ c_structs! { STRUCTS;
         traffic_class: u8,
         reserved: u8,
     }
+
     /// An address in the kernel's form.
     struct ib_uverbs_ah_attr {
         grh: ib_uverbs_global_route,
@@ -26,6 +27,7 @@ c_structs! { STRUCTS;
         port_num: u8,
         reserved: u8,
     }
+
     /// Attributes of a queue pair in the kernel's form.
     struct ib_uverbs_qp_attr {
         qp_attr_mask: u32,
@@ -60,6 +62,7 @@ c_structs! { STRUCTS;
         alt_timeout: u8,
         reserved: [u8; 5],
     }
+
     /// A path in the kernel's form.
     struct ib_user_path_rec {
         dgid: [u8; 16],

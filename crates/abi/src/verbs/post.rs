@@ -39,6 +39,7 @@ impl Chained for ibv_send_wr {
         // SAFETY: the caller's promise.
         unsafe { wr::send_wr(this, cap, *qp_type) }
     }
+
     unsafe fn next(this: *const Self) -> *mut Self {
         // SAFETY: the caller's promise.
         unsafe { (*this).next }
@@ -53,6 +54,7 @@ impl Chained for ibv_recv_wr {
         // SAFETY: the caller's promise.
         unsafe { wr::recv_wr(this, *max_sge) }
     }
+
     unsafe fn next(this: *const Self) -> *mut Self {
         // SAFETY: the caller's promise.
         unsafe { (*this).next }

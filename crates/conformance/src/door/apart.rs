@@ -91,6 +91,7 @@ impl Flat {
             }
         }
     }
+
     fn of_sges(sges: &[Sge]) -> Self {
         let none = Sge {
             addr: 0,
@@ -101,12 +102,14 @@ impl Flat {
         flat[..sges.len()].copy_from_slice(sges);
         Self::Sges(flat, sges.len())
     }
+
     fn payload(&self) -> Payload {
         match self {
             Self::Sges(sges, count) => Payload::Sges(sges[..*count].into()),
             Self::Inline(bytes, count) => Payload::Inline(bytes[..*count].into()),
         }
     }
+
     fn sges(&self) -> Sges {
         match self.payload() {
             Payload::Sges(sges) => sges,
@@ -199,6 +202,7 @@ impl Apart {
         let port = self.number(Call::Listen).expect("a port");
         u16::try_from(port).expect("a port")
     }
+
     /// Accepts the connection that was asked for at the port. It ends before the queue pair.
     pub(crate) fn accept(&self, terms: Terms) {
         self.nothing(Call::Accept(terms)).expect("accepted");
@@ -210,9 +214,11 @@ impl Apart {
         worker.as_ref().expect("until it is dropped").turn(-1);
         self.area.answer()
     }
+
     fn nothing(&self, call: Call) -> Result<(), Errno> {
         answered!(self, call, ChildReply::Nothing)
     }
+
     fn number(&self, call: Call) -> Result<u32, Errno> {
         answered!(self, call, ChildReply::Number)
     }
@@ -232,12 +238,15 @@ impl Side for Apart {
     fn qpn(&self) -> Qpn {
         self.qpn
     }
+
     fn gid(&self, index: u8) -> Option<Gid> {
         answered!(self, Call::Gid(index), ChildReply::Gid)
     }
+
     fn memory(&self) -> &Memory {
         &self.memory
     }
+
     fn register_in(
         &mut self,
         domain: Domain,
@@ -246,70 +255,92 @@ impl Side for Apart {
     ) -> Result<Key, Errno> {
         answered!(self, Call::Register(domain, range, access), ChildReply::Key)
     }
+
     fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
         self.nothing(Call::Reregister(key, *change))
     }
+
     fn deregister(&mut self, key: Key) {
         let _ = self.nothing(Call::Deregister(key));
     }
+
     fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Errno> {
         self.nothing(Call::Modify(*attr, mask))
     }
+
     fn query(&self) -> QpAttr {
         answered!(self, Call::Query, ChildReply::Attr)
     }
+
     fn post_send(&self, wr: SendWr) -> Result<(), Errno> {
         let flat = Flat::of(&wr.payload);
         self.nothing(Call::PostSend(wr.wr_id, wr.to, wr.op, wr.flags, flat))
     }
+
     fn post_recv(&self, wr: RecvWr) -> Result<(), Errno> {
         self.nothing(Call::PostRecv(wr.wr_id, Flat::of_sges(&wr.sges)))
     }
+
     fn poll(&self) -> Result<Option<Wc>, Errno> {
         answered!(self, Call::Poll, ChildReply::Polled)
     }
+
     fn arm(&self, solicited_only: bool) {
         let _ = self.nothing(Call::Arm(solicited_only));
     }
+
     fn take_cq_event(&self) -> bool {
         answered!(self, Call::TakeCqEvent, ChildReply::CqEvent)
     }
+
     fn moderate(&self, count: u16, period: u16) {
         let _ = self.nothing(Call::Moderate(count, period));
     }
+
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
         self.number(Call::AddressHandle(*attr))
     }
+
     fn handle_to_sender(&mut self, wc: &Wc, offset: usize) -> Result<u32, Errno> {
         self.number(Call::HandleToSender(*wc, offset))
     }
+
     fn attach(&self, group: Gid) -> Result<(), Errno> {
         self.nothing(Call::Attach(group))
     }
+
     fn detach(&self, group: Gid) -> Result<(), Errno> {
         self.nothing(Call::Detach(group))
     }
+
     fn resize_cq(&self, cqe: u32) -> Result<(), Errno> {
         self.nothing(Call::ResizeCq(cqe))
     }
+
     fn srqn(&self) -> Srqn {
         answered!(self, Call::Srqn, ChildReply::Srqn)
     }
+
     fn another_srq(&mut self) {
         let _ = self.nothing(Call::AnotherSrq);
     }
+
     fn arm_srq(&self, limit: u32) -> Result<(), Errno> {
         self.nothing(Call::ArmSrq(limit))
     }
+
     fn srq_limit(&self) -> u32 {
         self.number(Call::SrqLimit).expect("a limit")
     }
+
     fn window(&mut self) -> Result<Key, Errno> {
         answered!(self, Call::Window, ChildReply::Key)
     }
+
     fn event(&self) -> Option<(AsyncEvent, About)> {
         answered!(self, Call::Event, ChildReply::Event)
     }
+
     fn apart(&self) -> Option<&Apart> {
         Some(self)
     }

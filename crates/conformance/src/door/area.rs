@@ -50,14 +50,17 @@ impl Area {
     pub(super) fn put_call<T: Copy>(&self, call: T) {
         self.put(0, call);
     }
+
     /// The call that the other process has put there.
     pub(super) fn call<T: Copy>(&self) -> T {
         self.get(0)
     }
+
     /// Puts an answer into its place.
     pub(super) fn put_answer<T: Copy>(&self, answer: T) {
         self.put(HALF, answer);
     }
+
     /// The answer that the other process has put there.
     pub(super) fn answer<T: Copy>(&self) -> T {
         self.get(HALF)
@@ -68,11 +71,13 @@ impl Area {
         // SAFETY: inside of the mapping and aligned; the processes take turns.
         unsafe { self.place(at).cast::<T>().write(value) };
     }
+
     fn get<T: Copy>(&self, at: usize) -> T {
         const { assert!(size_of::<T>() <= HALF && align_of::<T>() <= 4096) };
         // SAFETY: as above; the same program has put a value of this type there before it said so.
         unsafe { self.place(at).cast::<T>().read() }
     }
+
     fn place(&self, at: usize) -> *mut u8 {
         let addr = usize::try_from(self.0.addr()).expect("an address");
         std::ptr::with_exposed_provenance_mut::<u8>(addr).wrapping_add(at)

@@ -146,6 +146,7 @@ impl Side for CSide {
         // SAFETY: a live queue pair.
         Qpn::new(unsafe { (*self.qp).qp_num })
     }
+
     fn gid(&self, index: u8) -> Option<Gid> {
         let mut gid = ibv_gid { raw: [0; 16] };
         // SAFETY: a live context, room for a GID, of which all bytes are then set.
@@ -157,9 +158,11 @@ impl Side for CSide {
         };
         (!gid.is_zero()).then_some(gid)
     }
+
     fn memory(&self) -> &Memory {
         &self.memory
     }
+
     fn register_in(
         &mut self,
         domain: Domain,
@@ -185,6 +188,7 @@ impl Side for CSide {
         self.regions.insert(key, mr);
         Ok(key)
     }
+
     fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
         let mut flags = 0;
         let (mut addr, mut len) = (ptr::null_mut(), 0);
@@ -217,22 +221,26 @@ impl Side for CSide {
         };
         if result == 0 { Ok(()) } else { Err(errno()) }
     }
+
     fn deregister(&mut self, key: Key) {
         let mr = self.regions.remove(&key).expect("a registered key");
         // SAFETY: a live region, which nobody uses any more.
         assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
     }
+
     fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Errno> {
         let mut attr = c_attr::to_c(attr);
         // SAFETY: a live queue pair, attributes of which all are set.
         check(unsafe { ibv_modify_qp(self.qp, &raw mut attr, mask.bits().cast_signed()) })
     }
+
     fn query(&self) -> QpAttr {
         let (mut attr, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
         // SAFETY: a live queue pair, room for the answers.
         check(unsafe { ibv_query_qp(self.qp, &raw mut attr, !0, &raw mut init) }).expect("0");
         c_attr::from_c(&attr)
     }
+
     fn post_send(&self, wr: SendWr) -> Result<(), Errno> {
         if let SendOp::Flush(flush) = &wr.op {
             return check(c_work::post_flush(self.qp, &wr, flush));
@@ -250,6 +258,7 @@ impl Side for CSide {
             check(result)
         })
     }
+
     fn post_recv(&self, wr: RecvWr) -> Result<(), Errno> {
         c_work::with_recv(&wr, |wr| {
             let mut bad = ptr::null_mut();
@@ -269,6 +278,7 @@ impl Side for CSide {
             check(result)
         })
     }
+
     fn poll(&self) -> Result<Option<Wc>, Errno> {
         // SAFETY: a live queue, made for this way of polling.
         unsafe {
@@ -278,24 +288,29 @@ impl Side for CSide {
             }
         }
     }
+
     fn arm(&self, solicited_only: bool) {
         // SAFETY: a live queue.
         unsafe { c_cq::arm(self.cq, solicited_only) }
     }
+
     fn take_cq_event(&self) -> bool {
         // SAFETY: a live queue, alone on a live channel, of which nobody else takes events.
         unsafe { c_cq::take_event(self.channel, self.cq) }
     }
+
     fn moderate(&self, count: u16, period: u16) {
         // SAFETY: a live queue.
         unsafe { c_cq::moderate(self.cq, count, period) }
     }
+
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
         let mut attr = c_attr::ah_to_c(attr);
         // SAFETY: a live protection domain, attributes of which all are set.
         let ah = unsafe { ibv_create_ah(self.pd, &raw mut attr) };
         self.keep_handle(ah)
     }
+
     fn handle_to_sender(&mut self, wc: &Wc, offset: usize) -> Result<u32, Errno> {
         let mut c = ibv_wc::zeroed();
         c.src_qp = wc.src_qp.get();
@@ -308,41 +323,49 @@ impl Side for CSide {
         };
         self.keep_handle(ah)
     }
+
     fn attach(&self, group: Gid) -> Result<(), Errno> {
         let gid = ibv_gid { raw: group.0 };
         // SAFETY: a live queue pair, a GID.
         check(unsafe { ibv_attach_mcast(self.qp, &raw const gid, 0) })
     }
+
     fn detach(&self, group: Gid) -> Result<(), Errno> {
         let gid = ibv_gid { raw: group.0 };
         // SAFETY: a live queue pair, a GID.
         check(unsafe { ibv_detach_mcast(self.qp, &raw const gid, 0) })
     }
+
     fn resize_cq(&self, cqe: u32) -> Result<(), Errno> {
         // SAFETY: a live queue.
         check(unsafe { ibv_resize_cq(self.cq, cqe.cast_signed()) })
     }
+
     fn srqn(&self) -> Srqn {
         // SAFETY: a live XRC queue on a live context.
         unsafe { c_xrc::number_of(self.context, self.srq) }
     }
+
     fn another_srq(&mut self) {
         // SAFETY: live objects, the queue's domain among them.
         let srq = unsafe { c_xrc::create_srq(self.pd, self.cq, self.xrcd, (16, 1)) };
         self.older_srqs.push(std::mem::replace(&mut self.srq, srq));
     }
+
     fn arm_srq(&self, limit: u32) -> Result<(), Errno> {
         let mut attr = ibv_srq_attr::zeroed();
         attr.srq_limit = limit;
         // SAFETY: a live queue.
         check(unsafe { ibv_modify_srq(self.srq, &raw mut attr, IBV_SRQ_LIMIT.cast_signed()) })
     }
+
     fn srq_limit(&self) -> u32 {
         let mut attr = ibv_srq_attr::zeroed();
         // SAFETY: a live queue, room for the answer.
         check(unsafe { ibv_query_srq(self.srq, &raw mut attr) }).expect("0");
         attr.srq_limit
     }
+
     fn window(&mut self) -> Result<Key, Errno> {
         // SAFETY: a live protection domain on a live context.
         let mw = unsafe {
@@ -357,6 +380,7 @@ impl Side for CSide {
         self.windows.insert(key, mw);
         Ok(key)
     }
+
     fn event(&self) -> Option<(AsyncEvent, About)> {
         let mut event = ibv_async_event::zeroed();
         // SAFETY: a live context. The call does not block, since an event waits; nobody else takes

@@ -39,6 +39,7 @@ impl Memory {
             cells: Cells::Own(bytes),
         }
     }
+
     /// Those of an area, for the process that has the side: they are all 0 but for the guard, which
     /// is made here.
     #[must_use]
@@ -52,6 +53,7 @@ impl Memory {
             cells: Cells::Shared(area),
         }
     }
+
     /// Those of an area whose side another process has, where it has them.
     #[must_use]
     pub(super) const fn of_other_process(area: Arc<Area>, base: u64) -> Self {
@@ -60,45 +62,53 @@ impl Memory {
             cells: Cells::Shared(area),
         }
     }
+
     fn cells(&self) -> &[AtomicU8] {
         match &self.cells {
             Cells::Own(cells) => cells,
             Cells::Shared(area) => area.cells(),
         }
     }
+
     /// Where it starts, in the process that has the side.
     #[must_use]
     pub const fn base(&self) -> u64 {
         self.base
     }
+
     /// Its length.
     #[must_use]
     pub fn len(&self) -> usize {
         self.cells().len() - GUARD
     }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
     /// Whether the bytes behind it are as they were.
     #[must_use]
     pub fn guard_is_intact(&self) -> bool {
         let mut guard = self.cells()[self.len()..].iter();
         guard.all(|c| c.load(Ordering::Acquire) == UNTOUCHED)
     }
+
     /// Puts bytes somewhere.
     pub fn fill(&self, offset: usize, bytes: &[u8]) {
         for (cell, byte) in self.cells()[offset..offset + bytes.len()].iter().zip(bytes) {
             cell.store(*byte, Ordering::Relaxed);
         }
     }
+
     /// What is there now.
     #[must_use]
     pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         let cells = &self.cells()[offset..offset + len];
         cells.iter().map(|c| c.load(Ordering::Acquire)).collect()
     }
+
     /// The 8 bytes there as a number of this machine.
     #[must_use]
     pub fn word(&self, offset: usize) -> u64 {

@@ -87,6 +87,7 @@ pub trait Side: Send + Sync {
     fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno> {
         self.register_in(Domain::Own, (offset, len), access)
     }
+
     /// Registers a part of the memory in a protection domain that is not the queue pair's.
     ///
     /// # Errors
@@ -99,6 +100,7 @@ pub trait Side: Send + Sync {
     ) -> Result<Key, Errno> {
         self.register_in(Domain::Other, (offset, len), access)
     }
+
     /// Changes a registration.
     ///
     /// # Errors

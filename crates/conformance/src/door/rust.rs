@@ -153,12 +153,15 @@ impl Side for RustSide {
     fn qpn(&self) -> Qpn {
         self.qp.qpn()
     }
+
     fn gid(&self, index: u8) -> Option<Gid> {
         self.context.device().gid(index.into())
     }
+
     fn memory(&self) -> &Memory {
         &self.memory
     }
+
     fn register_in(
         &mut self,
         domain: Domain,
@@ -175,6 +178,7 @@ impl Side for RustSide {
         self.regions.insert(key, mr);
         Ok(key)
     }
+
     fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
         let base = self.memory.base();
         let range = change
@@ -185,20 +189,25 @@ impl Side for RustSide {
             .reregister(range, pd, change.access)
             .map_err(errno)
     }
+
     fn deregister(&mut self, key: Key) {
         let mr = self.regions.remove(&key).expect("a registered key");
         assert_eq!(Arc::strong_count(&mr), 1, "nobody else keeps the region");
     }
+
     fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Errno> {
         self.qp.modify(attr, mask).map_err(errno)
     }
+
     fn query(&self) -> QpAttr {
         self.qp.query()
     }
+
     fn post_send(&self, wr: SendWr) -> Result<(), Errno> {
         let result = self.qp.post_send(&mut [wr].into_iter());
         result.map_err(|(_, e)| errno(e))
     }
+
     fn post_recv(&self, wr: RecvWr) -> Result<(), Errno> {
         let mut wrs = [wr].into_iter();
         let result = match self.srqs.last() {
@@ -207,6 +216,7 @@ impl Side for RustSide {
         };
         result.map_err(|(_, e)| errno(e))
     }
+
     fn poll(&self) -> Result<Option<Wc>, Errno> {
         if self.poll == Poll::Other {
             let mut array = [MaybeUninit::uninit()];
@@ -220,23 +230,28 @@ impl Side for RustSide {
         self.cq.poll(1, &mut take).map_err(errno)?;
         Ok(found)
     }
+
     fn arm(&self, solicited_only: bool) {
         self.cq.req_notify(solicited_only);
     }
+
     fn take_cq_event(&self) -> bool {
         count::is_readable(self.channel.fd())
             && self.channel.take_count().is_ok()
             && self.channel.pop() == Some(CQ)
     }
+
     fn moderate(&self, count: u16, period: u16) {
         self.cq.moderate(count, period);
     }
+
     fn address_handle(&mut self, attr: &AddressHandleAttr) -> Result<u32, Errno> {
         let ah = Ah::create(&self.pd, *attr).map_err(errno)?;
         let number = ah.number();
         self.handles.push(ah);
         Ok(number)
     }
+
     fn handle_to_sender(&mut self, _wc: &Wc, offset: usize) -> Result<u32, Errno> {
         let header = self.memory.bytes(offset, GRH_LEN);
         let header = header.first_chunk().expect("as long as asked for");
@@ -256,18 +271,23 @@ impl Side for RustSide {
             ..AddressHandleAttr::default()
         })
     }
+
     fn attach(&self, group: Gid) -> Result<(), Errno> {
         self.qp.attach_mcast(group).map_err(errno)
     }
+
     fn detach(&self, group: Gid) -> Result<(), Errno> {
         self.qp.detach_mcast(group).map_err(errno)
     }
+
     fn resize_cq(&self, cqe: u32) -> Result<(), Errno> {
         self.cq.resize(cqe).map_err(errno)
     }
+
     fn srqn(&self) -> Srqn {
         self.srq().number().expect("XRC queues have numbers")
     }
+
     fn another_srq(&mut self) {
         let xrcd = self.xrcd.as_ref().expect("an XRC target");
         let attr = self.srq().query();
@@ -275,19 +295,23 @@ impl Side for RustSide {
         srq.set_cookie(SRQ);
         self.srqs.push(srq);
     }
+
     fn arm_srq(&self, limit: u32) -> Result<(), Errno> {
         let srq = self.srq();
         srq.modify(None, Some(limit)).map_err(errno)
     }
+
     fn srq_limit(&self) -> u32 {
         self.srq().query().srq_limit
     }
+
     fn window(&mut self) -> Result<Key, Errno> {
         let window = Window::alloc(&self.pd, WindowType::Two).map_err(errno)?;
         let key = window.first_key();
         self.windows.push(window);
         Ok(key)
     }
+
     fn event(&self) -> Option<(AsyncEvent, About)> {
         let (event, subject) = self.context.pop_async_event()?;
         let about = match subject {

@@ -32,12 +32,14 @@ impl<'a> Building<'a> {
             in_turn: !is_response,
         }
     }
+
     /// With a PSN that is not the next.
     pub fn at(mut self, psn: Psn) -> Self {
         self.bth.psn = psn;
         self.in_turn = false;
         self
     }
+
     /// With an RDMA header.
     pub fn reth(mut self, to: RemoteAddr, length: u32) -> Self {
         self.ext.reth = Some(Reth {
@@ -47,6 +49,7 @@ impl<'a> Building<'a> {
         });
         self
     }
+
     /// With an atomic header. For a fetch-and-add `swap_or_add` is the addend.
     pub fn atomic(mut self, to: RemoteAddr, swap_or_add: u64, compare: u64) -> Self {
         self.ext.atomic = Some(AtomicEth {
@@ -57,52 +60,62 @@ impl<'a> Building<'a> {
         });
         self
     }
+
     /// With a datagram header.
     pub fn deth(mut self, qkey: u32, src_qp: Qpn) -> Self {
         self.ext.deth = Some(Deth { qkey, src_qp });
         self
     }
+
     /// With an acknowledgement header.
     pub fn aeth(mut self, syndrome: Syndrome) -> Self {
         let msn = Msn::new(1);
         self.ext.aeth = Some(Aeth { syndrome, msn });
         self
     }
+
     /// With the result of an atomic.
     pub fn original(mut self, value: u64) -> Self {
         self.ext.atomic_ack = Some(value);
         self
     }
+
     /// With immediate data.
     pub fn imm(mut self, imm: [u8; 4]) -> Self {
         self.ext.imm = Some(imm);
         self
     }
+
     /// With a key to invalidate.
     pub fn invalidate(mut self, key: Key) -> Self {
         self.ext.ieth = Some(key);
         self
     }
+
     /// With a payload.
     pub fn payload(mut self, bytes: &[u8]) -> Self {
         self.payload = bytes.to_vec();
         self
     }
+
     /// Without a request for an acknowledgement.
     pub fn unasked(mut self) -> Self {
         self.bth.ack_req = false;
         self
     }
+
     /// For another queue pair.
     pub fn to(mut self, qpn: Qpn) -> Self {
         self.bth.dest_qp = qpn;
         self
     }
+
     /// With another base transport header.
     pub fn header(mut self, change: impl FnOnce(&mut Bth)) -> Self {
         change(&mut self.bth);
         self
     }
+
     /// Its bytes without the ICRC.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
@@ -115,10 +128,12 @@ impl<'a> Building<'a> {
         packet.emit(&mut bytes);
         bytes
     }
+
     /// Sends it.
     pub fn go(self) {
         self.go_changed(|_| {});
     }
+
     /// Sends it with changes to its bytes that the ICRC covers.
     pub fn go_changed(self, change: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = self.bytes();
@@ -126,6 +141,7 @@ impl<'a> Building<'a> {
         self.peer.send_packet(&bytes);
         self.advance();
     }
+
     /// Sends it with damage that the ICRC does not cover. The PSN is used again.
     pub fn go_damaged(self, damage: impl FnOnce(&mut Vec<u8>)) {
         let mut bytes = self.bytes();

@@ -51,6 +51,7 @@ impl Received {
     pub fn info(&self) -> OpInfo {
         self.bth.opcode.info().expect("a defined opcode")
     }
+
     /// The syndrome of its acknowledgement header.
     #[must_use]
     pub fn syndrome(&self) -> Option<Syndrome> {
@@ -77,6 +78,7 @@ impl RawPeer {
     pub fn new(device: IpAddr, target: Qpn) -> Self {
         Self::at(fresh_address(), ROCE_UDP_PORT, device, target)
     }
+
     /// One at an address and port that need not be those of a peer: an impostor.
     #[must_use]
     pub fn at(own: Ipv4Addr, port: u16, device: IpAddr, target: Qpn) -> Self {
@@ -91,33 +93,40 @@ impl RawPeer {
             expected: Cell::new(FIRST_PSN),
         }
     }
+
     /// Its queue pair.
     #[must_use]
     pub fn qpn(&self) -> Qpn {
         QPN
     }
+
     /// Its address.
     #[must_use]
     pub fn gid(&self) -> Gid {
         Gid::from_ip(self.own)
     }
+
     /// PSN of its next request.
     #[must_use]
     pub fn psn(&self) -> Psn {
         self.psn.get()
     }
+
     /// Goes on with another PSN.
     pub fn set_psn(&self, psn: Psn) {
         self.psn.set(psn);
     }
+
     /// Starts a packet of an operation, at a position of its message.
     pub fn packet(&self, operation: Operation, position: Position) -> Building<'_> {
         self.opcode(Opcode::rc(operation, position))
     }
+
     /// Starts a packet with any opcode.
     pub fn opcode(&self, opcode: Opcode) -> Building<'_> {
         Building::new(self, Bth::new(opcode, self.target, self.psn.get()))
     }
+
     /// Starts an acknowledgement of a PSN.
     pub fn acknowledge(&self, syndrome: Syndrome, psn: Psn) -> Building<'_> {
         let packet = self.packet(Operation::Acknowledge, Position::Only);
@@ -133,18 +142,21 @@ impl RawPeer {
             src_port,
         }
     }
+
     /// The ICRC of a packet from here.
     fn icrc(&self, packet: &[u8]) -> [u8; icrc::LEN] {
         let port = self.socket.local_addr().expect("bound").port();
         let encap = self.encapsulation(self.own, self.device, port);
         icrc::compute(&encap, icrc::Ident::ZERO, packet)
     }
+
     /// Sends bytes as they are.
     pub fn send_datagram(&self, bytes: &[u8]) {
         let to = SocketAddr::new(self.device, ROCE_UDP_PORT);
         let sent = self.socket.send_to(bytes, to).expect("sent");
         assert_eq!(sent, bytes.len());
     }
+
     /// Sends a packet with its ICRC.
     pub fn send_packet(&self, packet: &[u8]) {
         self.send_datagram(&[packet, &self.icrc(packet)].concat());
@@ -156,6 +168,7 @@ impl RawPeer {
         self.receive()
             .unwrap_or_else(|e| panic!("no packet of the device within {DEADLINE:?}: {e}"))
     }
+
     /// The same if it has come already.
     #[track_caller]
     pub fn next_if_any(&self) -> Option<Received> {
@@ -180,6 +193,7 @@ impl RawPeer {
             payload: packet.payload.to_vec(),
         })
     }
+
     /// The device's next packet must be an acknowledgement with this syndrome and PSN.
     #[track_caller]
     pub fn answers(&self, syndrome: Syndrome, psn: Psn) {
@@ -187,16 +201,19 @@ impl RawPeer {
         assert_eq!(answer.info().operation, Operation::Acknowledge);
         assert_eq!((answer.syndrome(), answer.bth.psn), (Some(syndrome), psn));
     }
+
     /// It must be a positive one.
     #[track_caller]
     pub fn acks(&self, psn: Psn) {
         self.answers(Syndrome::ACK, psn);
     }
+
     /// It must be a negative one.
     #[track_caller]
     pub fn naks(&self, code: NakCode, psn: Psn) {
         self.answers(Syndrome::Nak(code), psn);
     }
+
     /// The device's next request that it has not sent before, which must be this one. Repetitions
     /// are passed over: the peer is slow on a busy machine.
     #[track_caller]
@@ -213,10 +230,12 @@ impl RawPeer {
             return packet;
         }
     }
+
     /// Expects the requests from a PSN on.
     pub fn expect_from(&self, psn: Psn) {
         self.expected.set(psn);
     }
+
     /// Does nothing wrong: sends a message that the device must acknowledge, and hears nothing
     /// before that. So it shows that the queue pair works and that all packets that were sent
     /// before had no answer.

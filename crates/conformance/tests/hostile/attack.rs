@@ -43,12 +43,15 @@ impl Attacker {
         attacker.revive();
         attacker
     }
+
     pub(crate) fn address(&self) -> IpAddr {
         self.stranger.gid().ip()
     }
+
     pub(crate) fn gid(&self) -> Gid {
         self.stranger.gid()
     }
+
     /// Takes the victim from wherever it is to RTS.
     fn revive(&self) {
         let (to, at) = (self.peer.qpn(), self.peer.gid());

@@ -19,6 +19,7 @@ impl Resources {
             descriptors: fs::read_dir("/proc/self/fd").unwrap().count(),
         }
     }
+
     /// How much more it is than `before`.
     pub(crate) fn beyond(self, before: Self) -> Self {
         Self {
@@ -26,6 +27,7 @@ impl Resources {
             descriptors: self.descriptors.saturating_sub(before.descriptors),
         }
     }
+
     /// Whether it is at most `room`.
     pub(crate) fn fits(self, room: Self) -> bool {
         self.bytes <= room.bytes && self.descriptors <= room.descriptors

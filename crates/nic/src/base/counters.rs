@@ -154,57 +154,68 @@ impl Counters {
     pub fn tx_packets(&self) -> u64 {
         self.tallied(Tallied::TxPackets)
     }
+
     /// Their bytes, from the transport header to the pad.
     #[must_use]
     pub fn tx_bytes(&self) -> u64 {
         self.tallied(Tallied::TxBytes)
     }
+
     /// Packets that reached a queue pair and that it took.
     #[must_use]
     pub fn rx_packets(&self) -> u64 {
         self.tallied(Tallied::RxPackets)
     }
+
     /// Their bytes, from the transport header to the pad.
     #[must_use]
     pub fn rx_bytes(&self) -> u64 {
         self.tallied(Tallied::RxBytes)
     }
+
     /// How often the device was opened.
     pub(crate) fn opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
     }
+
     /// Queue pairs that were made, and what they have counted.
     pub(crate) fn queue_pairs(&self) -> (u64, Tally) {
         let tallies = lock(&self.tallies);
         (tallies.made, tallies.sum())
     }
+
     /// Timers of queue pairs that ran out: resends, probes, ends of waits.
     #[must_use]
     pub fn timeouts(&self) -> u64 {
         self.timeouts.load(Ordering::Relaxed)
     }
+
     /// Packets that came to this process and went on to the one that they belong to.
     #[must_use]
     pub fn forwarded(&self) -> u64 {
         self.forwarded.load(Ordering::Relaxed)
     }
+
     /// WRITEs ([`DirectWay::Out`]), READs and SENDs received ([`DirectWay::In`]), or parts of long
     /// ones, and atomics ([`DirectWay::Atomic`]) that were carried out without packets.
     #[must_use]
     pub fn direct(&self, way: DirectWay) -> u64 {
         self.tallied(Tallied::Direct(way))
     }
+
     /// Their bytes.
     #[must_use]
     pub fn direct_bytes(&self, way: DirectWay) -> u64 {
         self.tallied(Tallied::DirectBytes(way))
     }
+
     /// How many of these were done in memory of the peer that this process has mapped, without a
     /// system call.
     #[must_use]
     pub fn direct_mapped(&self) -> u64 {
         self.tallied(Tallied::DirectMapped)
     }
+
     /// WRITEs, READs, atomics and SENDs received within this host that went by packets since the
     /// direct way was not open to them.
     #[must_use]
@@ -212,16 +223,19 @@ impl Counters {
         let refused = Refusal::ALL.iter().map(|why| self.direct_refused_for(*why));
         refused.sum()
     }
+
     /// Refusals of the direct way for one reason.
     #[must_use]
     pub fn direct_refused_for(&self, why: Refusal) -> u64 {
         self.direct_refused[why as usize].load(Ordering::Relaxed)
     }
+
     /// Value of one of [`DIRECT`](Self::DIRECT).
     #[must_use]
     pub fn direct_counter(&self, counter: DirectCounter) -> u64 {
         self.direct_with(counter, |what| self.tallied(what))
     }
+
     /// All of [`DIRECT`](Self::DIRECT), as they are at one moment.
     #[must_use]
     pub fn all_direct(&self) -> [(&'static str, u64); Self::DIRECT.len()] {
@@ -231,6 +245,7 @@ impl Counters {
             (name, value)
         })
     }
+
     fn direct_with(&self, counter: DirectCounter, tallied: impl Fn(Tallied) -> u64) -> u64 {
         match counter {
             DirectCounter::Done(way) => tallied(Tallied::Direct(way)),
@@ -238,11 +253,13 @@ impl Counters {
             DirectCounter::Refused(why) => self.direct_refused_for(why),
         }
     }
+
     /// Packets thrown away for a reason.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.dropped[reason as usize].load(Ordering::Relaxed)
     }
+
     /// What was denied to a party for a reason.
     #[must_use]
     pub fn denied(&self, asker: Asker, why: Denial) -> u64 {
@@ -259,6 +276,7 @@ impl Counters {
         };
         tallied + self.noted[what as usize].load(Ordering::Relaxed)
     }
+
     /// How often the port went down.
     #[must_use]
     pub fn port_errors(&self) -> u64 {
@@ -268,9 +286,11 @@ impl Counters {
     pub(crate) fn count_noted(&self, what: Noted, times: u32) {
         self.noted[what as usize].fetch_add(times.into(), Ordering::Relaxed);
     }
+
     pub(crate) fn count_port_error(&self) {
         self.port_errors.fetch_add(1, Ordering::Relaxed);
     }
+
     /// The tally of a new queue pair.
     pub(crate) fn open_tally(&self, qpn: Qpn) -> Arc<Tally> {
         let tally = Arc::new(Tally::default());
@@ -279,6 +299,7 @@ impl Counters {
         tallies.open.insert(qpn, Arc::clone(&tally));
         tally
     }
+
     /// The queue pair is gone, and counts no more.
     pub(crate) fn close_tally(&self, qpn: Qpn) {
         let mut tallies = lock(&self.tallies);
@@ -286,26 +307,33 @@ impl Counters {
             tallies.closed.take_over(&tally);
         }
     }
+
     fn tallied(&self, what: Tallied) -> u64 {
         let tallies = lock(&self.tallies);
         let open = tallies.open.values().map(|tally| tally.get(what));
         tallies.closed.get(what) + open.sum::<u64>()
     }
+
     pub(crate) fn count_direct_refused(&self, why: Refusal) {
         self.direct_refused[why as usize].fetch_add(1, Ordering::Relaxed);
     }
+
     pub(crate) fn count_opened(&self) {
         self.opened.fetch_add(1, Ordering::Relaxed);
     }
+
     pub(crate) fn count_timeout(&self) {
         self.timeouts.fetch_add(1, Ordering::Relaxed);
     }
+
     pub(crate) fn count_forwarded(&self) {
         self.forwarded.fetch_add(1, Ordering::Relaxed);
     }
+
     pub(crate) fn count_denied(&self, asker: Asker, why: Denial) {
         self.denials.count(asker, why);
     }
+
     pub(crate) fn count_dropped(&self, reason: DropReason) {
         self.dropped[reason as usize].fetch_add(1, Ordering::Relaxed);
     }

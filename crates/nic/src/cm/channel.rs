@@ -66,25 +66,30 @@ impl EventChannel {
             events: EventQueue::new()?,
         }))
     }
+
     /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then
     /// [`pop`](Self::pop).
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.events.fd()
     }
+
     /// Takes the oldest event. `None` if the event whose count was read has vanished with its
     /// identifier: read again.
     pub fn pop(&self) -> Option<Event> {
         self.events.pop().map(|queued| queued.event)
     }
+
     /// Reads one count.
     #[cfg(test)]
     pub(super) fn take_count(&self) -> bool {
         self.events.take_count()
     }
+
     pub(super) fn push(&self, queued: QueuedEvent) {
         self.events.push(queued);
     }
+
     /// Takes out the events of one of an identifier's joins of multicast groups.
     pub(super) fn extract_join(&self, id: &Id, join: u64) -> Vec<QueuedEvent> {
         self.events.extract(
@@ -92,6 +97,7 @@ impl EventChannel {
             |queued| matches!(queued.event.param, EventParam::Group { join: j, .. } if j == join),
         )
     }
+
     /// Takes out the events of an identifier. To be dropped with no lock held: the last reference
     /// to an identifier may go.
     pub(super) fn extract(&self, id: &Id) -> Vec<QueuedEvent> {

@@ -50,78 +50,101 @@ impl Host for Stub {
     fn slot(&self) -> u16 {
         OWN
     }
+
     fn names(&self) -> &str {
         &self.names
     }
+
     fn now(&self) -> Time {
         Time(self.now.load(Ordering::Relaxed))
     }
+
     fn devices(&self) -> Vec<Arc<Device>> {
         self.devices.all()
     }
+
     fn is_local(&self, ip: IpAddr) -> bool {
         is_own(ip)
     }
+
     fn user_of(&self, sender: Credentials) -> LocalUser {
         foreign(sender.uid)
     }
+
     fn takes_wire_from(&self, by: LocalUser, _to: Gid) -> bool {
         by.relation.is_own_user()
     }
+
     fn count_denied(&self, _asker: Asker, _why: Denial) {}
     fn asker(&self, _slot: u16) -> Asker {
         Asker::OtherUser
     }
+
     fn leaves_out_owner(&self, _name: &str) -> bool {
         false
     }
+
     fn is_left_out(&self, _sign: &str, _name: &str) -> bool {
         false
     }
+
     fn leaves_out_users(&self) -> bool {
         false
     }
+
     fn leaves_out(&self, _owner: Credentials) -> bool {
         false
     }
+
     fn owns_slot(&self, _sender: Credentials, slot: u16) -> bool {
         slot == STRANGER
     }
+
     fn send_mad_wire(&self, addressing: Addressing, _mad: &Mad) {
         panic!("a stranger made us send to {addressing:?}");
     }
+
     fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, _mad: &Mad) -> bool {
         assert_eq!(slot, STRANGER, "a third process is told something");
         assert!(self.is_local(from.ip()) && self.is_local(to.ip()));
         true
     }
+
     fn admits(&self, _from: IpAddr, _by: Option<Relation>) -> bool {
         true
     }
+
     fn pass_on_mad(&self, _slot: u16, from: Gid, _to: Gid, _mad: &Mad) -> bool {
         panic!("nothing came over the wire, also not from {from:?}");
     }
+
     fn spread_mad(&self, from: Gid, _to: Gid, _mad: &Mad) {
         panic!("nothing came over the wire, also not from {from:?}");
     }
+
     fn watch(&self, _fd: RawFd, _token: u64) {}
     fn unwatch(&self, _fd: RawFd) {}
     fn watch_setup(&self, _fd: RawFd, _number: u32, _interest: Interest) -> io::Result<()> {
         panic!("the devices are for RoCEv2");
     }
+
     fn rewatch_setup(&self, _fd: RawFd, _number: u32, _interest: Interest) -> io::Result<()> {
         panic!("the devices are for RoCEv2");
     }
+
     fn connect_stream(&self, qpn: Qpn, _connection: Connection) -> Result<(), Error> {
         panic!("queue pair {qpn:?} is connected over TCP");
     }
+
     fn end_stream(&self, _qpn: Qpn) {}
     fn admits_stream(&self, _peer: IpAddr) -> Result<(), Error> {
         Ok(())
     }
+
     fn goes_within_host(&self, _peer: IpAddr) -> bool {
         false
     }
+
     fn reschedule(&self) {}
 }
 

@@ -34,6 +34,7 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn names(&self) -> &str {
         NAMES
     }
+
     /// The time that deadlines are measured in.
     fn now(&self) -> Time;
     /// Devices, in order.
@@ -45,18 +46,21 @@ pub(crate) trait Host: Debug + Send + Sync {
     fn source_for(&self, dst: IpAddr, scope: u32) -> io::Result<IpAddr> {
         udp::source_for(dst, scope)
     }
+
     /// Whether the link address of `dst`, or of the router before it, is known or not needed. True
     /// if there is no way to tell.
     fn is_link_known(&self, dst: IpAddr, scope: u32) -> bool {
         let known = neighbour::next_hop(dst, scope).and_then(neighbour::known);
         !matches!(known, Ok(Known::No))
     }
+
     /// Has the link address of `dst`, or of the router before it, resolved.
     fn resolve_link(&self, dst: IpAddr, scope: u32) {
         if let Err(error) = neighbour::nudge(dst, scope) {
             tracing::debug!(target: "ferroce::cm", %dst, %error, "link address not asked for");
         }
     }
+
     /// Sends a MAD to QP1 of another host; it may get lost.
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad);
     /// Sends a MAD to another process of this namespace. False if no process has the slot. `from`

@@ -49,24 +49,29 @@ impl Id {
             cookie: AtomicUsize::new(0),
         })
     }
+
     pub(super) const fn key(&self) -> u64 {
         self.key
     }
+
     /// The owner's tag (its `struct rdma_cm_id`), 0 at first. Events of a new passive identifier
     /// come with cookie 0: the owner makes its structure when it fetches the connect request.
     pub fn set_cookie(&self, cookie: usize) {
         self.cookie.store(cookie, Ordering::Release);
     }
+
     /// The owner's tag.
     #[must_use]
     pub fn cookie(&self) -> usize {
         self.cookie.load(Ordering::Acquire)
     }
+
     /// Port space.
     #[must_use]
     pub const fn port_space(&self) -> PortSpace {
         self.ps
     }
+
     /// `rdma_bind_addr`. Binding to an address of a device binds to the device; the real port shows
     /// at once.
     ///
@@ -78,6 +83,7 @@ impl Id {
     pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
         self.service.call(|work| work.bind(self.key, addr))
     }
+
     /// `rdma_listen`; an unbound identifier is bound to any IPv4 address and an ephemeral port.
     /// `backlog` bounds the connect requests that wait to be fetched; 0 and more than 1024 mean
     /// 1024. What is beyond is dropped, and comes again.
@@ -88,6 +94,7 @@ impl Id {
     pub fn listen(&self, backlog: u32) -> Result<(), Error> {
         self.service.call(|work| work.listen(self.key, backlog))
     }
+
     /// `rdma_resolve_addr`: the outcome comes as an event. `timeout` bounds the time in which the
     /// destination, or the router before it, must answer on the local network.
     ///
@@ -102,6 +109,7 @@ impl Id {
         self.service
             .call(|work| work.resolve_addr(self.key, src, dst, timeout))
     }
+
     /// `rdma_resolve_route`: the outcome comes as an event. Nothing takes `timeout`.
     ///
     /// # Errors
@@ -109,6 +117,7 @@ impl Id {
     pub fn resolve_route(&self, _timeout: Duration) -> Result<(), Error> {
         self.service.call(|work| work.resolve_route(self.key))
     }
+
     /// `rdma_set_option` with `RDMA_OPTION_IB_PATH`: as [`resolve_route`](Self::resolve_route),
     /// with a path that the program brings. Its GIDs must be those of the resolved addresses;
     /// `sgid_index` is not looked at.
@@ -118,6 +127,7 @@ impl Id {
     pub fn set_route(&self, route: Route) -> Result<(), Error> {
         self.service.call(|work| work.set_route(self.key, route))
     }
+
     /// `rdma_connect`: sends the REQ, for datagrams the `SIDR_REQ`.
     ///
     /// # Errors
@@ -125,6 +135,7 @@ impl Id {
     pub fn connect(&self, param: &ConnParam) -> Result<(), Error> {
         self.service.call(|work| work.connect(self.key, param))
     }
+
     /// `rdma_accept` of a connect request: sends the REP. The caller has moved its queue pair to
     /// RTR and RTS. For datagrams it sends the `SIDR_REP`, and no further event comes.
     ///
@@ -134,6 +145,7 @@ impl Id {
     pub fn accept(&self, param: &ConnParam) -> Result<(), Error> {
         self.service.call(|work| work.accept(self.key, param))
     }
+
     /// `rdma_reject` (reason 28).
     ///
     /// # Errors
@@ -143,6 +155,7 @@ impl Id {
         self.service
             .call(|work| work.reject(self.key, reason, private_data))
     }
+
     /// `rdma_reject_ece` (reason 35): the peer's vendor options are not acceptable.
     ///
     /// # Errors
@@ -152,6 +165,7 @@ impl Id {
         self.service
             .call(|work| work.reject(self.key, reason, private_data))
     }
+
     /// After a connect response: sends the RTU. No further event comes.
     ///
     /// # Errors
@@ -159,6 +173,7 @@ impl Id {
     pub fn establish(&self) -> Result<(), Error> {
         self.service.call(|work| work.establish(self.key))
     }
+
     /// `rdma_notify(IBV_EVENT_COMM_EST)`: data came before the RTU; Established is reported at
     /// once.
     ///
@@ -167,6 +182,7 @@ impl Id {
     pub fn notify_established(&self) -> Result<(), Error> {
         self.service.call(|work| work.notify_established(self.key))
     }
+
     /// `rdma_disconnect`: DREQ, or DREP if the peer asked first. The caller has moved its queue
     /// pair to ERR. Nothing happens if the connection is over already.
     ///
@@ -175,10 +191,12 @@ impl Id {
     pub fn disconnect(&self) -> Result<(), Error> {
         self.service.call(|work| work.disconnect(self.key))
     }
+
     /// `rdma_migrate_id`: further events, and those not yet fetched, go to the other channel.
     pub fn migrate(&self, channel: &Arc<EventChannel>) {
         self.service.step(|work| work.migrate(self, channel));
     }
+
     /// `rdma_set_option`.
     ///
     /// # Errors
@@ -186,6 +204,7 @@ impl Id {
     pub fn set_option(&self, option: IdOption) -> Result<(), Error> {
         self.service.call(|work| work.set_option(self.key, option))
     }
+
     /// `rdma_init_qp_attr` for INIT, RTR or RTS.
     ///
     /// # Errors
@@ -194,6 +213,7 @@ impl Id {
         self.service
             .look(|service| service.qp_attr(self.key, state))
     }
+
     /// `rdma_join_multicast`: the outcome comes as an event that carries `join`. The caller
     /// attaches its queue pair then.
     ///
@@ -204,15 +224,18 @@ impl Id {
         self.service
             .call(|work| work.join_multicast(self.key, group, join))
     }
+
     /// `rdma_write_cm_event`: an event that the program or its library has caused.
     pub fn write_event(&self, kind: EventKind, status: i32, param: EventParam) {
         self.service
             .step(|work| work.tell(self.key, kind, status, param));
     }
+
     /// `rdma_leave_multicast`: the event of that join vanishes if nobody has taken it.
     pub fn leave_multicast(&self, join: u64) {
         self.service.step(|work| work.leave_multicast(self, join));
     }
+
     /// The Q_Key of its datagrams. A queue pair that is made with it settles it: answers of
     /// services with another one are refused from then on.
     ///
@@ -222,26 +245,31 @@ impl Id {
         self.service
             .call(|work| Ok(work.state.id_mut(self.key)?.settled_qkey()))
     }
+
     /// The device that it is bound to.
     #[must_use]
     pub fn device(&self) -> Option<Arc<Device>> {
         self.look(|state| state.device.clone())
     }
+
     /// Own address, with the real port once bound.
     #[must_use]
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.look(|state| state.src)
     }
+
     /// The peer's address, once known.
     #[must_use]
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.look(|state| state.dst)
     }
+
     /// The path, once the route is resolved or a request came. iWARP has none.
     #[must_use]
     pub fn route(&self) -> Option<Route> {
         self.look(|state| state.route.filter(|_| !state.is_on_iwarp()))
     }
+
     /// Ends the identifier: undelivered events vanish, the peer is told, the port is free. Connect
     /// requests that nobody has fetched are rejected.
     pub fn destroy(&self) {

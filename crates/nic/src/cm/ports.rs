@@ -29,14 +29,17 @@ impl PortKey {
     pub(super) fn name(self, names: &str) -> String {
         format!("{names}port/{}/{}", self.ps.name(), self.port)
     }
+
     /// The name of the [`PortSign`] at it.
     pub(super) fn sign(self, names: &str) -> String {
         format!("{names}own-user/{}/{}", self.ps.name(), self.port)
     }
+
     /// As the host hands it back.
     pub(super) fn token(self) -> u64 {
         u64::from(self.ps as u16) << 16 | u64::from(self.port)
     }
+
     pub(super) fn from_token(token: u64) -> Option<Self> {
         let ps = PortSpace::from_code(u16::try_from(token >> 16).ok()?)?;
         Some(Self {
@@ -68,14 +71,17 @@ impl Holder {
         }
         self.ip.is_unspecified() || other.ip.is_unspecified() || self.ip == other.ip
     }
+
     /// Whether one of two that conflict is for all addresses.
     fn meets_wildcard(&self, other: &Self) -> bool {
         self.ip.is_unspecified() || other.ip.is_unspecified()
     }
+
     /// Takes no IPv4: every IPv6 address but the unspecified one of a dual-stack identifier.
     fn v6_only(&self) -> bool {
         self.ip.is_ipv6() && (self.af_only || !self.ip.is_unspecified())
     }
+
     /// How well a request for `ip` fits: 0 not at all, 3 exactly.
     fn fits(&self, ip: IpAddr) -> u8 {
         match (

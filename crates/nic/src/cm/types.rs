@@ -30,6 +30,7 @@ impl PortSpace {
             _ => return None,
         })
     }
+
     /// Name of the port space in the names of port claims.
     pub(super) const fn name(self) -> &'static str {
         match self {

@@ -62,6 +62,7 @@ impl Nic {
     pub fn get() -> Result<Arc<Self>, Error> {
         instance::current()
     }
+
     /// Devices: interfaces that are up and have an address, or had when they were first seen, and
     /// are still there. In order of index; of those that were there at the start loopback is the
     /// last.
@@ -69,6 +70,7 @@ impl Nic {
     pub fn devices(&self) -> Vec<Arc<Device>> {
         self.services.devices.all()
     }
+
     /// The devices for a caller that only looks: those of the running `Nic`, or those that one
     /// would have. Starts nothing.
     ///
@@ -82,11 +84,13 @@ impl Nic {
             .map_err(|e| Error::system("cannot list interfaces", &e))?;
         Ok(DeviceList::discover(&interfaces, Shapes::from_env()?).all())
     }
+
     /// What was counted for no device: packets that found no queue pair, or that were forwarded.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.services.counters
     }
+
     /// What a device of this process has denied, and what this process has denied for no device: a
     /// program sees only devices.
     #[must_use]
@@ -95,6 +99,7 @@ impl Nic {
             instance::running().map_or(0, |nic| nic.services.counters.denied(asker, why));
         device.counters().denied(asker, why) + elsewhere
     }
+
     /// The connection manager.
     pub(crate) fn cm(&self) -> &CmService {
         self.cm

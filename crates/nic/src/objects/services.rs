@@ -125,6 +125,7 @@ impl Services {
     pub(crate) fn auth(&self) -> Option<&Auth> {
         self.auth.as_ref()
     }
+
     /// Counts a denial at the device that has an address.
     pub(crate) fn count_denied_on(&self, address: Gid, asker: Asker, why: Denial) {
         let device = self.devices.with_address(address.ip());
@@ -133,32 +134,39 @@ impl Services {
             .map_or(&*self.counters, |d| d.counters())
             .count_denied(asker, why);
     }
+
     /// Whether an address is this host's own.
     pub(crate) fn is_local(&self, ip: IpAddr) -> bool {
         ip.to_canonical().is_loopback() || self.devices.with_address(ip).is_some()
     }
+
     /// The way to the process that owns a slot.
     pub(crate) fn egress_to(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
         self.neighbours.reach(slot)
     }
+
     /// The way to the process that owns a slot, if it is of our own user.
     pub(crate) fn egress_to_own_user(&self, slot: u16) -> Option<Arc<Egress>> {
         self.neighbours.reach_own_user(slot)
     }
+
     /// Whether a process may pass on what came over the wire to an address of this host: it is of
     /// our own user, or of the user that has UDP port 4791 in our place.
     pub(crate) fn takes_wire_from(&self, by: LocalUser, dst: Gid) -> bool {
         let holds = |wire: &Wire| by.number.is_some() && wire.holder(dst) == by.number;
         by.relation.is_own_user() || self.wire.as_ref().is_ok_and(holds)
     }
+
     /// Whether links are offered a ring, and why not.
     pub(crate) fn offers_rings(&self) -> Result<(), String> {
         self.neighbours.offers_rings()
     }
+
     /// The slots of the processes of this host that it talks to, and what these are to this one.
     pub(crate) fn neighbour_slots(&self) -> Vec<(u16, Relation)> {
         self.neighbours.all()
     }
+
     /// The IP versions of the wire, and whether the kernel cuts and joins runs of packets; or why
     /// there is no wire.
     pub(crate) fn runs(&self) -> Result<(&'static str, bool, bool), String> {
@@ -166,15 +174,18 @@ impl Services {
         let (cuts, joins) = wire.runs();
         Ok((wire.versions(), cuts, joins))
     }
+
     /// The way to another host from the shared port, and the bytes of a receive buffer there, as
     /// far as one can guess.
     pub(crate) fn wire_to(&self, dst: Gid) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_by(dst, |wire| wire.to(dst))
     }
+
     /// The way out over the wire to a queue pair. Other makes' are of slot 0, or of any.
     pub(crate) fn wire_to_qp(&self, dst: Gid, dest: Qpn) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_to_private_port(dst, private_port_to(slot_of(dest)))
     }
+
     /// The way out over the wire from a private port.
     pub(crate) fn wire_to_private_port(
         &self,
@@ -183,12 +194,14 @@ impl Services {
     ) -> Result<(Arc<Egress>, u32), Error> {
         self.wire_by(dst, |wire| wire.to_from_private_port(dst, private_port))
     }
+
     /// Whether a host, as the source of what came over the wire, is one of those that
     /// `FERROCE_PEERS` lets in. An address of this host may be any user's.
     #[inline]
     pub(crate) fn admits_host(&self, address: IpAddr) -> bool {
         self.peers.are_all() || self.has_listed(address)
     }
+
     #[cold]
     fn has_listed(&self, address: IpAddr) -> bool {
         if self.is_local(address) {
@@ -196,6 +209,7 @@ impl Services {
         }
         self.peers.has_host(address)
     }
+
     fn wire_by<'a>(
         &'a self,
         dst: Gid,
@@ -219,6 +233,7 @@ impl Services {
         })?;
         Ok((Arc::clone(egress), wire.receive_buffer()))
     }
+
     /// The port from which the process of a queue pair elsewhere sends to this one, if it is of our
     /// kind.
     pub(crate) fn private_port_from(&self, qpn: Qpn) -> Option<u16> {
@@ -226,6 +241,7 @@ impl Services {
         // No process of our kind has slot 0.
         (slot != 0).then(|| private_port_number(slot, private_port_to(self.numbers.slot())))
     }
+
     /// Something is going to come from the process of a queue pair elsewhere: asks the kernel for
     /// it.
     pub(crate) fn expect_from_qp(&self, addressing: &Addressing, qpn: Qpn) {
@@ -233,6 +249,7 @@ impl Services {
             self.expect_flow(&addressing.reversed(), port);
         }
     }
+
     /// Asks the kernel for what comes with these addresses from a port.
     pub(crate) fn expect_flow(&self, addressing: &Addressing, port: u16) {
         let flow = PortFlow {
@@ -244,6 +261,7 @@ impl Services {
             wire.receive_flow(flow, addressing.ifindex);
         }
     }
+
     /// Attaches a queue pair to a multicast group.
     pub(crate) fn attach_to_group(
         &self,
@@ -259,42 +277,50 @@ impl Services {
         let wire = self.wire.as_ref().map_err(Error::clone)?;
         self.groups.attach(wire, limits, at, qpn)
     }
+
     /// Detaches a queue pair from a group. Returns whether it was attached.
     pub(crate) fn detach_from_group(&self, at: GroupAt, qpn: Qpn) -> bool {
         let wire = self.wire.as_ref();
         wire.is_ok_and(|wire| self.groups.detach(wire, at, qpn))
     }
+
     /// Detaches a queue pair from all groups.
     pub(crate) fn leave_groups(&self, qpn: Qpn) {
         if let Ok(wire) = &self.wire {
             self.groups.detach_all(wire, qpn);
         }
     }
+
     /// Whether a queue pair is attached to a group.
     pub(crate) fn is_in_group(&self, qpn: Qpn) -> bool {
         self.groups.has(qpn)
     }
+
     /// A TCP connection that was being set up is a queue pair's from here on: what it brings goes
     /// there.
     pub(crate) fn watch_stream(&self, fd: RawFd, qpn: Qpn) -> io::Result<()> {
         self.rewatch_stream(fd, qpn, Interest::READ)
     }
+
     /// A queue pair's TCP connection that was not watched for a while is watched again.
     pub(crate) fn watch_stream_again(&self, fd: RawFd, qpn: Qpn) -> io::Result<()> {
         let token = Token::Stream(qpn.get()).raw();
         self.poller.add(fd, token, Interest::READ)
     }
+
     /// Changes what a queue pair's TCP connection is watched for.
     pub(crate) fn rewatch_stream(&self, fd: RawFd, qpn: Qpn, interest: Interest) -> io::Result<()> {
         let token = Token::Stream(qpn.get()).raw();
         self.poller.modify(fd, token, interest)
     }
+
     /// A queue pair's TCP connection is about to be closed by its owner.
     pub(crate) fn unwatch_stream(&self, fd: RawFd) {
         if let Err(error) = self.poller.remove(fd) {
             tracing::warn!(target: "ferroce::iwarp", %error, "cannot stop watching a connection");
         }
     }
+
     /// Replaces a queue pair's entry in the table of timers.
     pub(crate) fn set_timer(&self, qpn: Qpn, old: Option<Time>, new: Option<Time>) {
         if old == new {
@@ -305,22 +331,26 @@ impl Services {
             self.sleeper.wake_for(at);
         }
     }
+
     /// A completion queue wants to be called at `at`; `id` tells the queue from others.
     pub(crate) fn delay(&self, at: Time, id: usize, cq: &Weak<Cq>) {
         let cq = Weak::clone(cq);
         self.delays.add(at, id, cq);
         self.sleeper.wake_for(at);
     }
+
     /// A completion queue has no event due at `at` any more.
     pub(crate) fn end_delay(&self, at: Option<Time>, id: usize) {
         if let Some(at) = at {
             self.delays.remove(at, id);
         }
     }
+
     /// A short ring is to be looked at. What is done with it must come later.
     pub(crate) fn watch_short_ring(&self, watch: Watch) {
         self.new_short_rings.add(watch);
     }
+
     /// Whether the device thread naps, since a program polls: both look at everything in a while,
     /// and the thread takes the lock of each queue pair with a short ring between the end of its
     /// nap and its sleep. A program that is woken at an open door does not look before it sleeps.
@@ -328,10 +358,12 @@ impl Services {
     pub(crate) fn looks_again(&self) -> bool {
         self.sleeper.naps() && !self.sleeper.doors().any_open()
     }
+
     /// Somebody must do a round at `at`.
     pub(crate) fn wake_for(&self, at: Time) {
         self.sleeper.wake_for(at);
     }
+
     /// Gives a queue pair a turn to transmit soon.
     pub(crate) fn push_ready(&self, qp: Arc<Qp>) {
         self.ready.push(qp);

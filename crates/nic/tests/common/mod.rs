@@ -59,12 +59,14 @@ impl Bytes {
         memory.write(0, bytes).expect("written");
         Self::Device(memory, bytes.len())
     }
+
     pub(crate) fn len(&self) -> usize {
         match self {
             Self::Own(bytes) => bytes.len(),
             Self::Device(_, len) => *len,
         }
     }
+
     pub(crate) fn register(&self, pd: &Arc<Pd>, access: Access) -> Arc<Mr> {
         let len = self.len() as u64;
         let addr = self.addr();
@@ -74,6 +76,7 @@ impl Bytes {
         }
         .expect("a region")
     }
+
     /// Where a region on it begins.
     pub(crate) fn addr(&self) -> u64 {
         match self {
@@ -81,12 +84,14 @@ impl Bytes {
             Self::Device(..) => 0,
         }
     }
+
     pub(crate) fn fill(&mut self, byte: u8) {
         match self {
             Self::Own(bytes) => bytes.fill(byte),
             Self::Device(memory, len) => memory.write(0, &vec![byte; *len]).expect("written"),
         }
     }
+
     /// What is there now: the device writes behind the compiler's back.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
         match std::hint::black_box(self) {
@@ -110,16 +115,20 @@ impl Buffer {
     pub(crate) fn new(pd: &Arc<Pd>, bytes: Vec<u8>) -> Self {
         Self::of(pd, Bytes::Own(bytes))
     }
+
     pub(crate) fn of(pd: &Arc<Pd>, bytes: Bytes) -> Self {
         let mr = bytes.register(pd, ALL);
         Self { bytes, mr }
     }
+
     pub(crate) fn addr(&self) -> u64 {
         self.bytes.addr()
     }
+
     pub(crate) fn key(&self) -> Key {
         self.mr.key()
     }
+
     pub(crate) fn sge(&self, from: usize, len: usize) -> Sge {
         assert!(from + len <= self.bytes.len());
         let length = u32::try_from(len).expect("a length");
@@ -129,17 +138,20 @@ impl Buffer {
             lkey: self.key(),
         }
     }
+
     pub(crate) fn remote(&self, from: usize) -> RemoteAddr {
         RemoteAddr {
             addr: self.addr() + from as u64,
             rkey: self.key(),
         }
     }
+
     /// Ends the registration and gives the bytes back.
     pub(crate) fn deregister(self) -> Bytes {
         drop(self.mr);
         self.bytes
     }
+
     /// What is there now.
     pub(crate) fn snapshot(&self) -> Vec<u8> {
         self.bytes.snapshot()
@@ -158,6 +170,7 @@ impl End {
     pub(crate) fn new(cap: QpCap) -> Self {
         Self::of(QpType::Rc, cap)
     }
+
     pub(crate) fn of(qp_type: QpType, cap: QpCap) -> Self {
         let context = Context::open(&loopback()).expect("a context");
         let pd = Pd::alloc(&context).expect("a protection domain");
@@ -170,19 +183,24 @@ impl End {
             qp,
         }
     }
+
     /// A queue pair like the one that it has.
     pub(crate) fn another_qp(&self) -> Arc<Qp> {
         new_qp(&self.pd, &self.cq, self.qp.qp_type(), self.qp.cap())
     }
+
     pub(crate) fn gid(&self) -> Gid {
         self.context.device().gid(0).expect("a GID")
     }
+
     pub(crate) fn connect(&self, to: Qpn, dgid: Gid, mtu: Mtu) {
         self.try_connect(to, dgid, mtu).expect("connected");
     }
+
     pub(crate) fn try_connect(&self, to: Qpn, dgid: Gid, mtu: Mtu) -> Result<(), Error> {
         self.connect_with(&attributes(to, dgid, mtu))
     }
+
     pub(crate) fn connect_with(&self, attr: &QpAttr) -> Result<(), Error> {
         for (state, mask) in [
             (QpState::Init, INIT),
@@ -199,9 +217,11 @@ impl End {
         }
         Ok(())
     }
+
     pub(crate) fn send(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>) {
         self.send_flagged(wr_id, op, sges, SendFlags::empty());
     }
+
     pub(crate) fn send_flagged(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>, flags: SendFlags) {
         let wr = SendWr {
             to: SendTo::Peer,
@@ -212,16 +232,19 @@ impl End {
         };
         self.qp.post_one_send(wr).expect("posted");
     }
+
     pub(crate) fn recv(&self, wr_id: u64, sges: Vec<Sge>) {
         let sges = sges.into();
         self.qp
             .post_one_recv(RecvWr { wr_id, sges })
             .expect("posted");
     }
+
     /// The next completion.
     pub(crate) fn completion(&self) -> Wc {
         next_completion(&self.cq)
     }
+
     /// The next completion, which must be a success.
     pub(crate) fn done(&self, wr_id: u64) -> Wc {
         let wc = self.completion();

@@ -44,11 +44,13 @@ impl Shared {
             peer: initiator(),
         }
     }
+
     /// Connects the target, through its handle, with the initiator.
     fn connect(&self) {
         connect(&self.target, self.peer.qp.qpn(), self.peer.gid(), 7);
         connect(&self.peer.qp, self.target.qpn(), self.host.gid(), 7);
     }
+
     fn send(&self, to: Srqn, wr_id: u64, from: &Buffer, len: usize) {
         let wr = SendWr {
             wr_id,
@@ -60,6 +62,7 @@ impl Shared {
         let posted = self.peer.qp.post_send(&mut [wr].into_iter());
         posted.expect("posted");
     }
+
     fn event(&self) -> AsyncEvent {
         let mut found = None;
         wait_for("an event", || {

@@ -29,18 +29,23 @@ impl Words for Modelled {
     fn owner(&self) -> usize {
         self.owner.load(Ordering::Acquire)
     }
+
     fn lean_to(&self, owner: usize) {
         self.owner.store(owner, Ordering::Release);
     }
+
     fn is_inside(&self, place: usize) -> bool {
         self.inside[place].load(Ordering::Acquire)
     }
+
     fn go(&self, place: usize, inside: bool) {
         self.inside[place].store(inside, Ordering::Release);
     }
+
     fn barrier_here(&self) {
         fence(Ordering::SeqCst);
     }
+
     fn barrier_for_all(&self) {
         fence(Ordering::SeqCst);
     }

@@ -229,6 +229,7 @@ pub(super) fn prefetch_for_write(at: *const u8) {
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags, readonly));
     }
+
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
 }
@@ -242,6 +243,7 @@ pub(super) fn prefetch(at: *const u8) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
+
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
 }
@@ -256,6 +258,7 @@ pub(super) fn full_fence() {
     unsafe {
         std::arch::asm!("lock or dword ptr [rsp], 0");
     }
+
     #[cfg(not(target_arch = "x86_64"))]
     std::sync::atomic::fence(Ordering::SeqCst);
 }

@@ -52,25 +52,32 @@ impl<const LINES: usize> Area for Arc<Modelled<LINES>> {
     fn capacity(&self) -> u32 {
         u32::try_from(LINES).unwrap() * LINE
     }
+
     fn is_ours(&self) -> bool {
         true
     }
+
     fn load(&self, word: Word, order: Ordering) -> u32 {
         self.word(word).load(order)
     }
+
     fn store(&self, word: Word, value: u32, order: Ordering) {
         self.word(word).store(value, order);
     }
+
     fn swap(&self, word: Word, value: u32, order: Ordering) -> u32 {
         self.word(word).swap(value, order)
     }
+
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }
+
     fn write(&self, at: u32, bytes: &[u8]) {
         // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
         self.content[line::<LINES>(at)].with_mut(|cell| unsafe { *cell = bytes[0] });
     }
+
     fn read(&self, at: u32, to: &mut [u8]) {
         // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
         to[0] = self.content[line::<LINES>(at)].with(|cell| unsafe { *cell });

@@ -56,6 +56,7 @@ pub trait Area {
     fn will_write(&self, at: u32) {
         let _ = at;
     }
+
     /// Reads bytes from a position on.
     fn read(&self, at: u32, to: &mut [u8]);
 }

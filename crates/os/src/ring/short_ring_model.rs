@@ -58,29 +58,36 @@ impl Area for Arc<Modelled> {
     fn capacity(&self) -> u32 {
         4096
     }
+
     fn is_ours(&self) -> bool {
         true
     }
+
     fn load(&self, word: Word, order: Ordering) -> u32 {
         match word {
             Word::Sleeps => self.sleeps.load(order),
             _ => 0,
         }
     }
+
     fn store(&self, word: Word, value: u32, order: Ordering) {
         assert_eq!(word, Word::Sleeps);
         self.sleeps.store(value, order);
     }
+
     fn swap(&self, word: Word, value: u32, order: Ordering) -> u32 {
         assert_eq!(word, Word::Sleeps);
         self.sleeps.swap(value, order)
     }
+
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }
+
     fn write(&self, _at: u32, _bytes: &[u8]) {
         unreachable!("a ring without a record");
     }
+
     fn read(&self, _at: u32, _to: &mut [u8]) {
         unreachable!("a ring without a record");
     }
@@ -99,12 +106,15 @@ impl ShortRingArea for Arc<Modelled> {
     fn is_ours(&self) -> bool {
         true
     }
+
     fn index(&self) -> u8 {
         0
     }
+
     fn slots(&self) -> u32 {
         u32::try_from(SLOTS).unwrap()
     }
+
     fn load(&self, word: ShortRingWord, order: Ordering) -> u32 {
         match word {
             ShortRingWord::Accepted => self.accepted.load(order),
@@ -117,6 +127,7 @@ impl ShortRingArea for Arc<Modelled> {
             ShortRingWord::Packet(at) => self.packet[slot(at)].load(order),
         }
     }
+
     fn store(&self, word: ShortRingWord, value: u32, order: Ordering) {
         match word {
             ShortRingWord::Accepted => self.accepted.store(value, order),
@@ -129,21 +140,26 @@ impl ShortRingArea for Arc<Modelled> {
             ShortRingWord::Packet(at) => self.packet[slot(at)].store(value, order),
         }
     }
+
     fn fence(&self) {
         fence(Ordering::SeqCst);
     }
+
     fn fill(&self, at: u32, [_, _, content]: Head, _rest: &[u8]) {
         // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
         self.content[slot(at)].with_mut(|cell| unsafe { *cell = content });
     }
+
     fn head(&self, at: u32) -> Head {
         // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
         let content = self.content[slot(at)].with(|cell| unsafe { *cell });
         [0, 0, content]
     }
+
     fn body(&self) -> u32 {
         BODY
     }
+
     fn write_body(&self, _offset: u32, bytes: Piece<'_>) -> Result<(), Unmapped> {
         let Piece::Inline(&[content, ..]) = bytes else {
             unreachable!("what is sent has bytes of its own");
@@ -152,12 +168,14 @@ impl ShortRingArea for Arc<Modelled> {
         self.body.with_mut(|cell| unsafe { *cell = content });
         Ok(())
     }
+
     fn copy_out(&self, place: Place, rest: &mut [u8]) {
         if let (Place::Body(_), [first, ..]) = (place, rest) {
             // SAFETY: loom fails the test if the other side writes to the cell meanwhile.
             *first = self.body.with(|cell| unsafe { *cell });
         }
     }
+
     fn write_out(&self, _place: Place, _to: Span<'_>) -> Result<(), Unmapped> {
         unreachable!("nothing is taken to registered memory");
     }

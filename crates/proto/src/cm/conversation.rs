@@ -107,6 +107,7 @@ impl ConversationState {
             Self::SidrRepSent(..) => Phase::SidrRepSent,
         }
     }
+
     pub(super) const fn deadline(&self) -> Option<Time> {
         match self {
             Self::ReqSent(r)

@@ -17,29 +17,37 @@ impl Body<'_> {
         out.copy_from_slice(&self.0[BODY + at..BODY + at + N]);
         out
     }
+
     pub(super) fn u8(self, at: usize) -> u8 {
         self.0[BODY + at]
     }
+
     pub(super) fn u16(self, at: usize) -> u16 {
         u16::from_be_bytes(self.bytes(at))
     }
+
     pub(super) fn u24(self, at: usize) -> u32 {
         let [a, b, c] = self.bytes(at);
         u32::from_be_bytes([0, a, b, c])
     }
+
     pub(super) fn u32(self, at: usize) -> u32 {
         u32::from_be_bytes(self.bytes(at))
     }
+
     pub(super) fn u64(self, at: usize) -> u64 {
         u64::from_be_bytes(self.bytes(at))
     }
+
     /// `width` bits of a byte, counted from its most significant bit.
     pub(super) fn bits(self, at: usize, first: u32, width: u32) -> u8 {
         (self.u8(at) >> (8 - first - width)) & mask(width)
     }
+
     pub(super) fn bit(self, at: usize, position: u32) -> bool {
         self.bits(at, position, 1) != 0
     }
+
     pub(super) fn private<const N: usize>(self, at: usize) -> PrivateData<N> {
         PrivateData(self.bytes(at))
     }
@@ -52,27 +60,34 @@ impl BodyMut<'_> {
     pub(super) fn bytes(&mut self, at: usize, value: &[u8]) {
         self.0[BODY + at..BODY + at + value.len()].copy_from_slice(value);
     }
+
     pub(super) fn u8(&mut self, at: usize, value: u8) {
         self.0[BODY + at] = value;
     }
+
     pub(super) fn u16(&mut self, at: usize, value: u16) {
         self.bytes(at, &value.to_be_bytes());
     }
+
     /// The low 24 bits of `value`.
     pub(super) fn u24(&mut self, at: usize, value: u32) {
         self.bytes(at, &value.to_be_bytes()[1..]);
     }
+
     pub(super) fn u32(&mut self, at: usize, value: u32) {
         self.bytes(at, &value.to_be_bytes());
     }
+
     pub(super) fn u64(&mut self, at: usize, value: u64) {
         self.bytes(at, &value.to_be_bytes());
     }
+
     /// Sets `width` bits of a byte, counted from its most significant bit; higher bits of `value`
     /// are dropped.
     pub(super) fn bits(&mut self, at: usize, first: u32, width: u32, value: u8) {
         self.0[BODY + at] |= (value & mask(width)) << (8 - first - width);
     }
+
     pub(super) fn bit(&mut self, at: usize, position: u32, value: bool) {
         self.bits(at, position, 1, u8::from(value));
     }

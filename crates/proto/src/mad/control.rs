@@ -66,6 +66,7 @@ impl Mra {
             private_data: b.private(10),
         }
     }
+
     pub(super) fn emit(&self, mut b: BodyMut<'_>) {
         put_comm_ids(&mut b, self.local_comm_id, self.remote_comm_id);
         b.bits(8, 0, 2, self.answered as u8);
@@ -125,6 +126,7 @@ impl Rej {
             private_data: b.private(84),
         }
     }
+
     pub(super) fn emit(&self, mut b: BodyMut<'_>) {
         put_comm_ids(&mut b, self.local_comm_id, self.remote_comm_id);
         b.bits(8, 0, 2, self.answered as u8);
@@ -158,6 +160,7 @@ impl Rtu {
             private_data: b.private(8),
         }
     }
+
     pub(super) fn emit(&self, mut b: BodyMut<'_>) {
         put_comm_ids(&mut b, self.local_comm_id, self.remote_comm_id);
         b.bytes(8, &self.private_data.0);
@@ -190,6 +193,7 @@ impl Dreq {
             private_data: b.private(12),
         }
     }
+
     pub(super) fn emit(&self, mut b: BodyMut<'_>) {
         put_comm_ids(&mut b, self.local_comm_id, self.remote_comm_id);
         b.u24(8, self.remote_qpn.get());
@@ -220,6 +224,7 @@ impl Drep {
             private_data: b.private(8),
         }
     }
+
     pub(super) fn emit(&self, mut b: BodyMut<'_>) {
         put_comm_ids(&mut b, self.local_comm_id, self.remote_comm_id);
         b.bytes(8, &self.private_data.0);

@@ -78,6 +78,7 @@ impl Message {
         };
         if id.is_none() { None } else { Some(id) }
     }
+
     /// The sender's communication id. A `SIDR_REP` has none, and a REJ need not have one.
     #[must_use]
     pub const fn local_comm_id(&self) -> Option<CommId> {
@@ -94,6 +95,7 @@ impl Message {
         };
         if id.is_none() { None } else { Some(id) }
     }
+
     /// The sender's communication id in a message that begins a conversation: in a REQ or
     /// `SIDR_REQ`.
     #[must_use]
@@ -104,6 +106,7 @@ impl Message {
             _ => None,
         }
     }
+
     /// Its name, for logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
@@ -119,6 +122,7 @@ impl Message {
             Self::SidrRep(_) => "SIDR_REP",
         }
     }
+
     const fn attribute_id(&self) -> u16 {
         match self {
             Self::Req(_) => attribute::REQ,
@@ -132,6 +136,7 @@ impl Message {
             Self::SidrRep(_) => attribute::SIDR_REP,
         }
     }
+
     /// ECE options travel in the header's attribute modifier.
     const fn attribute_modifier(&self) -> u32 {
         match self {

@@ -12,6 +12,7 @@ impl ServiceId {
     pub const fn new(port_space: u16, port: u16) -> Self {
         Self((port_space as u64) << 16 | port as u64)
     }
+
     /// Port space and port, `None` if it is no service of an IP port space.
     #[must_use]
     #[expect(

@@ -109,6 +109,7 @@ impl PathSpec {
             local_ack_timeout: b.bits(at + 43, 0, 5),
         }
     }
+
     fn emit(&self, b: &mut BodyMut<'_>, at: usize) {
         b.u16(at, self.local_lid);
         b.u16(at + 2, self.remote_lid);

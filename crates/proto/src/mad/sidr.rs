@@ -33,6 +33,7 @@ impl SidrReq {
             private_data: b.private(16),
         }
     }
+
     pub(super) fn emit(&self, mut b: BodyMut<'_>) {
         b.u32(0, self.request_id);
         b.u16(4, self.pkey);
@@ -122,6 +123,7 @@ impl SidrRep {
             private_data: b.private(96),
         }
     }
+
     pub(super) fn emit(&self, mut b: BodyMut<'_>) {
         let [_, vendor_high, vendor_mid, vendor_low] = self.ece.vendor.to_be_bytes();
         b.u32(0, self.request_id);

@@ -35,6 +35,7 @@ pub trait Memory {
         self.read(span, &mut to[at..])
             .inspect_err(|_| to.truncate(at))
     }
+
     /// Copies `from`, which has the span's length, into the span.
     ///
     /// # Errors

@@ -42,12 +42,14 @@ impl Span<'_> {
     pub const fn addr(&self) -> u64 {
         self.addr
     }
+
     /// Bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a length, not a collection")]
     pub const fn len(&self) -> usize {
         self.len
     }
+
     /// The first `len` bytes, or all if there are fewer, and the others.
     #[must_use]
     pub fn split_at(self, len: usize) -> (Self, Self) {
@@ -59,6 +61,7 @@ impl Span<'_> {
         };
         (Self { len, ..self }, rest)
     }
+
     /// Returns the kind of memory behind the addresses.
     #[must_use]
     pub const fn backing(&self) -> Backing {

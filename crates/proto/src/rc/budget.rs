@@ -79,6 +79,7 @@ impl Stake {
     fn in_units(&self, cost: u64) -> u64 {
         cost.saturating_mul(WHOLE) / self.whole
     }
+
     fn in_cost(&self, units: u64) -> u64 {
         units * self.whole / WHOLE
     }

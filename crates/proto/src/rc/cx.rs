@@ -22,6 +22,7 @@ pub trait Sink {
         let _ = (rendezvous, to);
         false
     }
+
     /// The queue pair has failed and its work is about to be flushed: its program may use the
     /// memory of that work for something else then. When this returns no peer of this host begins
     /// to use what was granted or offered any more, and a peer that is fetching finds out.
@@ -30,27 +31,32 @@ pub trait Sink {
     fn invalidated(&mut self, key: Key) {
         let _ = key;
     }
+
     /// Something to count.
     fn note(&mut self, what: Noted) {
         let _ = what;
     }
+
     /// Takes a receive work request from the shared receive queue, if the queue pair has one and it
     /// is not empty. A queue pair that finds it empty and waits is told by
     /// [`RcQp::on_recv_available`](super::RcQp::on_recv_available) when that changes.
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         None
     }
+
     /// The protection domain of an XRC shared receive queue, if the queue pair's XRC domain has one
     /// with this number.
     fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
         let _ = srq;
         None
     }
+
     /// As [`take_shared_recv`](Self::take_shared_recv), from an XRC shared receive queue.
     fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
         let _ = srq;
         Taken::Empty
     }
+
     /// A completion for the CQ of an XRC shared receive queue; nobody gets it if the queue is gone.
     /// Returns false when that CQ overflowed.
     fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {

@@ -51,6 +51,7 @@ impl Fault {
     pub(crate) const fn new(status: WcStatus, cause: Cause) -> Self {
         Self { status, cause }
     }
+
     pub(crate) const LOCAL_KEY: Self = Self::new(WcStatus::LocProtErr, Cause::LocalKey);
     pub(crate) const FLUSHED: Self = Self::new(WcStatus::WrFlushErr, Cause::Flushed);
     pub(super) const BAD_RESPONSE: Self = Self::new(WcStatus::BadRespErr, Cause::BadResponse);
@@ -95,6 +96,7 @@ impl Reject {
             recv: None,
         }
     }
+
     /// A key does not open what the peer asked for.
     pub(super) const fn access(psn: Psn) -> Self {
         Self {
@@ -103,6 +105,7 @@ impl Reject {
             recv: None,
         }
     }
+
     /// The key opens what the peer asked for, but the program has unmapped the memory.
     pub(super) const fn operational(psn: Psn) -> Self {
         Self {
@@ -111,6 +114,7 @@ impl Reject {
             recv: None,
         }
     }
+
     /// The receive work request in hand cannot take the message.
     pub(super) const fn recv(code: NakCode, psn: Psn, fault: Fault) -> Self {
         Self {
@@ -119,6 +123,7 @@ impl Reject {
             recv: Some(fault),
         }
     }
+
     /// The receive queue's CQ overflowed: the peer hears nothing, the program that no completion
     /// will tell it any more.
     pub(crate) const CQ_OVERFLOW: Self = Self {

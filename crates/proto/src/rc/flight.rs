@@ -49,21 +49,26 @@ impl Flight {
     pub(super) fn oldest(&self) -> u64 {
         self.oldest
     }
+
     pub(super) fn next(&self) -> u64 {
         self.next
     }
+
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }
+
     /// READ and atomic requests that were sent and not yet answered in full.
     pub(super) fn requests(&self) -> usize {
         self.requests.len()
     }
+
     /// The READ or atomic request that was sent for a packet.
     pub(super) fn request_at(&self, sequence: u64) -> Option<Request> {
         let mut covering = self.requests.iter().filter(|r| sequence < r.end);
         covering.next().copied().filter(|r| r.start <= sequence)
     }
+
     /// The parts of a range that wait for READ responses and results of atomics.
     pub(super) fn requests_in(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let parts = self.requests.iter().map(move |request| {
@@ -71,10 +76,12 @@ impl Flight {
         });
         parts.filter(|part| !part.is_empty())
     }
+
     /// Whether a READ or atomic before the next packet waits for its answer.
     pub(super) fn answer_due(&self) -> bool {
         self.requests.front().is_some_and(|r| r.start < self.next)
     }
+
     /// Whether anything that was ever sent waits for an acknowledgement.
     pub(super) fn outstanding(&self) -> bool {
         self.oldest < self.limit

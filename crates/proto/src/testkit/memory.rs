@@ -86,6 +86,7 @@ impl Memory for Arena {
         to.copy_from_slice(&self.bytes.borrow()[at..at + span.len()]);
         Ok(())
     }
+
     fn write(&self, span: Span<'_>, from: &[u8]) -> Result<(), Unmapped> {
         assert_eq!(span.len(), from.len());
         if span.backing() != Backing::Null {
@@ -94,6 +95,7 @@ impl Memory for Arena {
         }
         Ok(())
     }
+
     fn compare_swap(&self, span: Span<'_>, compare: u64, swap: u64) -> Result<u64, Unmapped> {
         self.check(span)?;
         let original = self.word(span.addr());
@@ -102,6 +104,7 @@ impl Memory for Arena {
         }
         Ok(original)
     }
+
     fn fetch_add(&self, span: Span<'_>, add: u64) -> Result<u64, Unmapped> {
         self.check(span)?;
         let original = self.word(span.addr());

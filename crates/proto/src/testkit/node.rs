@@ -87,6 +87,7 @@ impl Sink for Results {
         }
         room
     }
+
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool {
         let room = self.has_room(self.recv.len());
         if room {
@@ -94,12 +95,15 @@ impl Sink for Results {
         }
         room
     }
+
     fn note(&mut self, what: Noted) {
         self.noted[what as usize] += 1;
     }
+
     fn event(&mut self, event: QpEvent) {
         self.events.push(event);
     }
+
     fn fetch(&mut self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
         assert_eq!(
             to.iter().map(Piece::len).sum::<usize>(),
@@ -110,15 +114,19 @@ impl Sink for Results {
         self.fetches = self.fetches.saturating_sub(1);
         fetched
     }
+
     fn end_grant(&mut self) {
         self.grant_ended = Some(self.send.len());
     }
+
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         self.shared_recv.pop_front()
     }
+
     fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
         self.xrc.get(&srq).map(|queue| queue.pd)
     }
+
     fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
         let mut queue = self.xrc.get_mut(&srq);
         if let Some(queue) = &mut queue
@@ -132,6 +140,7 @@ impl Sink for Results {
         });
         taken.into()
     }
+
     fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
         let room = self.cq_room;
         let Some(queue) = self.xrc.get_mut(&srq) else {
@@ -151,6 +160,7 @@ pub trait Machine {
     fn wants_local(&self) -> bool {
         false
     }
+
     /// Runs them.
     fn run_local(&mut self, _cx: &mut LocalCx<'_>) {}
 }
@@ -159,6 +169,7 @@ impl Machine for RcQp {
     fn wants_local(&self) -> bool {
         Self::wants_local(self)
     }
+
     fn run_local(&mut self, cx: &mut LocalCx<'_>) {
         Self::run_local(self, cx);
     }
@@ -168,6 +179,7 @@ impl Machine for UcQp {
     fn wants_local(&self) -> bool {
         Self::wants_local(self)
     }
+
     fn run_local(&mut self, cx: &mut LocalCx<'_>) {
         Self::run_local(self, cx);
     }

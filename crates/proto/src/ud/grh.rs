@@ -80,6 +80,7 @@ impl GrhRoute {
         v4[10..12].copy_from_slice(&checksum.to_be_bytes());
         out
     }
+
     /// Reads the header that `grh` wrote, or a device's; `None` if it is neither an IPv6 nor an
     /// IPv4 header.
     #[must_use]

@@ -94,6 +94,7 @@ impl Mtu {
     pub const fn bytes(self) -> u32 {
         128 << (self as u32)
     }
+
     /// From the C interface's number.
     #[must_use]
     pub const fn from_code(code: u32) -> Option<Self> {
@@ -106,6 +107,7 @@ impl Mtu {
             _ => return None,
         })
     }
+
     /// The largest MTU whose payload is at most `bytes`.
     #[must_use]
     pub const fn at_most(bytes: u32) -> Option<Self> {

@@ -20,6 +20,7 @@ impl Aeth {
             msn: Msn::new(msn),
         }
     }
+
     pub(crate) const fn to_bytes(self) -> [u8; 4] {
         join(self.syndrome.encode(), self.msn.get())
     }
@@ -55,6 +56,7 @@ impl Syndrome {
             _ => Self::Reserved(byte),
         }
     }
+
     /// The first byte of an AETH. Codes are cut to 5 bits.
     #[must_use]
     pub const fn encode(self) -> u8 {
@@ -96,6 +98,7 @@ impl NakCode {
             other => Self::Other(other),
         }
     }
+
     const fn encode(self) -> u8 {
         match self {
             Self::Sequence => 0,

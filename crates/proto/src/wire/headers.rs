@@ -43,6 +43,7 @@ impl Reth {
             length: u32::from_be_bytes([l0, l1, l2, l3]),
         }
     }
+
     fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.va.to_be_bytes());
         out.extend_from_slice(&self.rkey.0.to_be_bytes());
@@ -74,6 +75,7 @@ impl AtomicEth {
             compare: u64::from_be_bytes(word(20)),
         }
     }
+
     fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.va.to_be_bytes());
         out.extend_from_slice(&self.rkey.0.to_be_bytes());
@@ -99,6 +101,7 @@ impl Deth {
             src_qp: Qpn::new(u32::from_be_bytes([0, q0, q1, q2])),
         }
     }
+
     fn emit(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.qkey.to_be_bytes());
         out.extend_from_slice(&join(0, self.src_qp.get()));

@@ -39,11 +39,13 @@ impl Position {
     pub const fn starts(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
+
     /// Whether the message ends here (Last or Only).
     #[must_use]
     pub const fn ends(self) -> bool {
         matches!(self, Self::Last | Self::Only)
     }
+
     /// The position of a packet that does or does not start and end its message.
     #[must_use]
     pub const fn from_ends(starts: bool, ends: bool) -> Self {

@@ -60,6 +60,7 @@ impl Service {
     fn server_events(&self) -> &EventChannel {
         &self.pair.server_events
     }
+
     fn client_events(&self) -> &EventChannel {
         &self.pair.client_events
     }

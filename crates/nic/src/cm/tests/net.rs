@@ -92,6 +92,7 @@ pub(super) fn interfaces(machine: usize) -> Vec<Interface> {
 pub(super) fn v4(machine: usize) -> String {
     format!("10.0.0.{}", machine + 1)
 }
+
 pub(super) fn v6(machine: usize) -> String {
     format!("fd00::{}", machine + 1)
 }

@@ -79,24 +79,30 @@ impl Proc {
     pub(super) fn service(&self) -> CmService {
         lock(&self.service).clone().expect("the process lives")
     }
+
     /// The kernel says that these are the interfaces now.
     pub(super) fn has_now(&self, interfaces: &[Interface]) {
         self.devices.update(interfaces);
         self.service().on_network_change();
     }
+
     /// Without a word.
     pub(super) fn end(&self) {
         *lock(&self.service) = None;
     }
+
     pub(super) fn is_alive(&self) -> bool {
         lock(&self.service).is_some()
     }
+
     pub(super) fn is_at(&self, ip: IpAddr) -> bool {
         self.devices.all().iter().any(|d| d.has_address(ip))
     }
+
     pub(super) fn ports_watched(&self) -> usize {
         lock(&self.watched).len()
     }
+
     /// Waits for TCP sockets that are ready, and tells the service. Returns whether any was in
     /// `patience`.
     pub(super) fn serve_streams(&self, patience: Duration) -> bool {
@@ -108,6 +114,7 @@ impl Proc {
         }
         !events.is_empty()
     }
+
     pub(super) fn read_ports(&self) {
         if !*lock(&self.asleep) {
             let tokens: Vec<u64> = lock(&self.watched).values().copied().collect();
@@ -121,9 +128,11 @@ impl Proc {
     pub(super) fn channel(&self) -> Arc<EventChannel> {
         EventChannel::without_device().unwrap()
     }
+
     pub(super) fn id(&self, channel: &Arc<EventChannel>) -> Arc<Id> {
         self.id_of(channel, PortSpace::Tcp, QpType::Rc)
     }
+
     pub(super) fn id_of(
         &self,
         channel: &Arc<EventChannel>,
@@ -138,6 +147,7 @@ impl Proc {
     pub(super) fn listen(&self, channel: &Arc<EventChannel>, addr: &str) -> (Arc<Id>, u16) {
         self.listen_as(self.id(channel), addr)
     }
+
     #[track_caller]
     pub(super) fn listen_as(&self, id: Arc<Id>, addr: &str) -> (Arc<Id>, u16) {
         id.bind(addr.parse().unwrap()).unwrap();
@@ -151,6 +161,7 @@ impl Proc {
     pub(super) fn routed(&self, channel: &Arc<EventChannel>, to: SocketAddr) -> Arc<Id> {
         self.route_as(self.id(channel), channel, to)
     }
+
     #[track_caller]
     pub(super) fn route_as(
         &self,
@@ -178,18 +189,23 @@ impl Host for Proc {
     fn slot(&self) -> u16 {
         self.slot
     }
+
     fn names(&self) -> &str {
         &self.net.names
     }
+
     fn now(&self) -> Time {
         self.net.now()
     }
+
     fn devices(&self) -> Vec<Arc<Device>> {
         self.devices.all()
     }
+
     fn is_local(&self, ip: IpAddr) -> bool {
         self.is_at(ip)
     }
+
     fn source_for(&self, dst: IpAddr, _scope: u32) -> io::Result<IpAddr> {
         let own = |text: String| Ok(text.parse().unwrap());
         match dst {
@@ -203,12 +219,15 @@ impl Host for Proc {
             _ => Err(io::Error::from_raw_os_error(libc::ENETUNREACH)),
         }
     }
+
     fn is_link_known(&self, dst: IpAddr, _scope: u32) -> bool {
         !lock(&self.net.absent).contains(&dst)
     }
+
     fn resolve_link(&self, _dst: IpAddr, _scope: u32) {
         self.net.link_requests.fetch_add(1, Ordering::SeqCst);
     }
+
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad) {
         lock(&self.net.wire_log).push((addressing, CmMad::parse(mad).unwrap()));
         lock(&self.net.flight).push_back(InFlight::Wire {
@@ -216,6 +235,7 @@ impl Host for Proc {
             mad: *mad,
         });
     }
+
     fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
         if !self.net.has(self.machine, slot) {
             return false;
@@ -231,12 +251,15 @@ impl Host for Proc {
         });
         true
     }
+
     fn admits(&self, _from: IpAddr, _by: Option<Relation>) -> bool {
         true
     }
+
     fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
         self.send_mad_local(slot, from, to, mad)
     }
+
     /// Each process of the machine has a link to each.
     fn spread_mad(&self, from: Gid, to: Gid, mad: &Mad) {
         for slot in self.net.slots_of(self.machine) {
@@ -245,18 +268,23 @@ impl Host for Proc {
             }
         }
     }
+
     fn watch(&self, fd: RawFd, token: u64) {
         assert_eq!(lock(&self.watched).insert(fd, token), None, "watched twice");
     }
+
     fn unwatch(&self, fd: RawFd) {
         assert!(lock(&self.watched).remove(&fd).is_some(), "was not watched");
     }
+
     fn watch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()> {
         self.poller.add(fd, number.into(), interest)
     }
+
     fn rewatch_setup(&self, fd: RawFd, number: u32, interest: Interest) -> io::Result<()> {
         self.poller.modify(fd, number.into(), interest)
     }
+
     fn connect_stream(&self, qpn: Qpn, connection: Connection) -> Result<(), Error> {
         // From here on it is the queue pair's to watch.
         self.poller.remove(connection.socket.as_raw_fd()).unwrap();
@@ -266,15 +294,19 @@ impl Host for Proc {
         lock(&self.connections).push((qpn, connection));
         Ok(())
     }
+
     fn end_stream(&self, qpn: Qpn) {
         lock(&self.ended).push(qpn);
     }
+
     fn admits_stream(&self, _peer: IpAddr) -> Result<(), Error> {
         Ok(())
     }
+
     fn goes_within_host(&self, _peer: IpAddr) -> bool {
         false
     }
+
     fn user_of(&self, sender: Credentials) -> LocalUser {
         let relation = match *lock(&self.stranger) {
             Some(_) => Relation::Foreign,
@@ -285,15 +317,19 @@ impl Host for Proc {
             number: Some(sender.uid),
         }
     }
+
     fn takes_wire_from(&self, by: LocalUser, _to: Gid) -> bool {
         by.relation.is_own_user()
     }
+
     fn owns_slot(&self, _sender: Credentials, slot: u16) -> bool {
         lock(&self.stranger).is_none_or(|stranger| stranger == slot)
     }
+
     fn count_denied(&self, asker: Asker, why: Denial) {
         lock(&self.refused).push((asker, why));
     }
+
     fn asker(&self, slot: u16) -> Asker {
         let stranger = lock(&self.stranger).is_some_and(|stranger| stranger == slot);
         if stranger {
@@ -302,22 +338,27 @@ impl Host for Proc {
             Asker::OwnUser
         }
     }
+
     /// Each sign is another user's.
     fn is_left_out(&self, sign: &str, _name: &str) -> bool {
         has_owner(sign).expect("a socket")
     }
+
     fn leaves_out_users(&self) -> bool {
         *lock(&self.leaves_out_users)
     }
+
     /// Each owner is another user's process.
     fn leaves_out_owner(&self, name: &str) -> bool {
         owner_of(name, SocketKind::Messages)
             .expect("netlink")
             .is_some()
     }
+
     fn leaves_out(&self, _owner: Credentials) -> bool {
         true
     }
+
     fn reschedule(&self) {
         self.reschedules.fetch_add(1, Ordering::SeqCst);
     }

@@ -46,12 +46,14 @@ impl PartialEq for DelayedPacket {
         self.key() == other.key()
     }
 }
+
 impl Eq for DelayedPacket {}
 impl PartialOrd for DelayedPacket {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
+
 impl Ord for DelayedPacket {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())

@@ -76,30 +76,38 @@ impl Outlet for LocalOutlet {
             Carrier::Socket
         }
     }
+
     fn why(&self) -> Option<String> {
         self.link.why_no_ring().map(str::to_owned)
     }
+
     fn send(&self, from: Qpn, batch: &mut Batch) -> Sent {
         self.link.send_packets(from, batch)
     }
+
     fn send_at_once(&self, from: Qpn, route: &Addressing, packet: &[u8]) -> Option<Carrier> {
         let sent = self.link.send_at_once(from, route, packet);
         sent.then_some(Carrier::Ring)
     }
+
     fn short_rings(&self) -> Option<&Arc<Outgoing>> {
         Some(&self.link)
     }
+
     fn send_frame(&self, frame: &Frame<'_>) -> Sent {
         self.link.send_frame(frame)
     }
+
     fn flush(&self) -> Sent {
         self.link.flush()
     }
+
     /// A ring that has room again is heard of by an answer, which is always watched for.
     fn watch_writable(&self, wanted: bool) {
         let wanted = wanted && !self.link.is_on_ring();
         self.watched.change(|interest| interest.writable = wanted);
     }
+
     fn unwatch(&self) {
         self.link.mark_dead();
         self.watched.end();
@@ -141,25 +149,32 @@ impl Outlet for WireOutlet {
     fn carrier(&self) -> Carrier {
         Carrier::Wire
     }
+
     fn trailer(&self) -> usize {
         icrc::LEN
     }
+
     fn send(&self, _from: Qpn, batch: &mut Batch) -> Sent {
         self.link.send(self.private_port, batch)
     }
+
     /// Frames exist between processes of one host only.
     fn send_frame(&self, _frame: &Frame<'_>) -> Sent {
         Sent::All
     }
+
     fn flush(&self) -> Sent {
         Sent::All
     }
+
     fn watch_writable(&self, wanted: bool) {
         self.watched.change(|interest| interest.writable = wanted);
     }
+
     fn watch_readable(&self, wanted: bool) {
         self.watched.change(|interest| interest.readable = wanted);
     }
+
     fn unwatch(&self) {
         self.watched.end();
     }

@@ -59,12 +59,14 @@ impl CompChannel {
             led: AtomicU8::new(0),
         }))
     }
+
     /// The descriptor that is readable while there is an event, to wait on. In non-blocking mode it
     /// may be readable without one: then [`take_count`](Self::take_count) has work to do.
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.door.fd()
     }
+
     /// Claims one event, which [`pop`](Self::pop) takes then, and waits for one if the descriptor
     /// is in blocking mode. The calling thread does the device's work meanwhile, if no other
     /// thread does. A cancellation point: the caller owns nothing that is to be given back.
@@ -88,6 +90,7 @@ impl CompChannel {
         }
         Ok(())
     }
+
     /// A program has armed a queue, and is about to sleep: says which thread does the device's work
     /// meanwhile.
     pub(super) fn on_armed(&self) {
@@ -101,52 +104,63 @@ impl CompChannel {
             services.end_inline(leads);
         }
     }
+
     fn is_led(&self) -> bool {
         self.led.load(Ordering::Relaxed) > 0
     }
+
     /// Whether the program is woken for the device's work. It will sleep from here on.
     #[inline]
     pub(super) fn is_open(&self) -> bool {
         self.door.is_open()
     }
+
     /// An armed queue is empty. Returns whether a look for work can be left out: the queue was
     /// armed just now, and what comes wakes the program.
     #[inline]
     pub(super) fn rests(&self) -> bool {
         self.is_open() && self.door.on_empty() && self.context.engine().rests_at_door()
     }
+
     /// Takes the oldest event: the cookie of its CQ.
     pub fn pop(&self) -> Option<usize> {
         self.events.pop().map(|event| event.0)
     }
+
     /// Removes the undelivered events of a CQ that is being destroyed, with their counts.
     pub fn forget(&self, cookie: usize) {
         self.events.forget(cookie);
     }
+
     /// A queue is polled, and empty. Returns whether a program that does the device's work when it
     /// waits has taken an event, and may still answer what came.
     #[inline]
     pub(super) fn awaits_answer(&self) -> bool {
         (self.is_open() || self.is_led()) && self.door.awaits_answer()
     }
+
     /// Counts a completion queue in.
     pub(super) fn attach(&self) {
         self.queues.fetch_add(1, Ordering::Relaxed);
     }
+
     /// Counts a completion queue out.
     pub(super) fn detach(&self) {
         self.queues.fetch_sub(1, Ordering::Relaxed);
     }
+
     /// True if several completion queues use it. A program makes its queues before it arms them, so
     /// no order with other memory is needed.
     pub(super) fn is_shared(&self) -> bool {
         self.queues.load(Ordering::Relaxed) > 1
     }
+
     /// Takes the newest event of a CQ back. Returns false if there is none that no consumer has
     /// taken.
     pub(super) fn take_back(&self, cookie: usize) -> bool {
         self.events.take_back(cookie)
     }
+
     pub(super) fn push(&self, cookie: usize) {
         self.events.push(CqEvent(cookie));
     }

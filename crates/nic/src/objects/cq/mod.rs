@@ -76,6 +76,7 @@ impl Cq {
     ) -> Result<Arc<Self>, Error> {
         Self::with_options(context, cqe, channel, CqOptions::default())
     }
+
     /// As [`create`](Self::create), with what `ibv_create_cq_ex` adds.
     ///
     /// # Errors
@@ -105,15 +106,18 @@ impl Cq {
             _permit: permit,
         }))
     }
+
     /// The cookie that events carry; set once, before the first completion.
     pub fn set_cookie(&self, cookie: usize) {
         self.cookie.store(cookie, Ordering::Relaxed);
     }
+
     /// Entries.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         u32::try_from(self.ring.lock().capacity()).unwrap_or(u32::MAX)
     }
+
     /// Takes up to `max` completions, oldest first, giving each to `each`; returns how many. Drives
     /// progress inline when the queue is empty. `each` runs under locks of the device and must not
     /// call back into it.
@@ -123,6 +127,7 @@ impl Cq {
     pub fn poll(&self, max: usize, each: &mut dyn FnMut(usize, &Wc)) -> Result<usize, Error> {
         self.poll_stamped(max, &mut |index, wc, _| each(index, wc))
     }
+
     /// As [`poll`](Self::poll), with the times that the queue was asked to keep.
     ///
     /// # Errors
@@ -134,6 +139,7 @@ impl Cq {
     ) -> Result<usize, Error> {
         self.poll_delivering(&mut DirectDelivery::of(self, max, each))
     }
+
     /// As [`poll`](Self::poll), for a program that has an array: the completions are in its first
     /// places then.
     ///
@@ -143,6 +149,7 @@ impl Cq {
     pub fn poll_into(&self, array: &mut [MaybeUninit<Entry>]) -> Result<usize, Error> {
         self.poll_delivering(&mut DirectDelivery::into_array(self, array))
     }
+
     fn poll_delivering(&self, delivery: &mut DirectDelivery<'_>) -> Result<usize, Error> {
         let polled = self.poll_once(delivery);
         if self.sign.is_armed() && !delivery.is_full() && self.armed_polls.sleep_follows() {
@@ -150,6 +157,7 @@ impl Cq {
         }
         polled
     }
+
     /// An armed queue has nothing more for a program: that will sleep.
     #[cold]
     fn on_armed_and_empty(&self) {
@@ -161,6 +169,7 @@ impl Cq {
             self.context.engine().rest_at_door();
         }
     }
+
     fn poll_once(&self, delivery: &mut DirectDelivery<'_>) -> Result<usize, Error> {
         if self.sign.has_news() {
             self.take(delivery)?;
@@ -192,6 +201,7 @@ impl Cq {
         }
         Ok(delivery.delivered())
     }
+
     /// Arms the queue (`ibv_req_notify_cq(3)`): one event on the channel for the next completion,
     /// or for the next solicited or failed one if `solicited_only`. If such a completion is queued
     /// and no poll has returned it, the event comes at once: programs drain events, then arm, and
@@ -214,6 +224,7 @@ impl Cq {
             None => self.context.services().end_inline(false),
         }
     }
+
     /// Changes the capacity (`ibv_resize_cq`).
     ///
     /// # Errors
@@ -226,6 +237,7 @@ impl Cq {
             ))
         })
     }
+
     /// Delays events (`ibv_modify_cq(3)`): an armed queue raises its event when `count` completions
     /// that it waits for have come or `period` microseconds after the first of them. 0 for either:
     /// no delay.
@@ -239,17 +251,20 @@ impl Cq {
         });
         self.context.services().end_delay(due, self.id());
     }
+
     /// Queue pairs that use it, each counted once per queue. `ibv_destroy_cq` answers EBUSY unless
     /// 0.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users.load(Ordering::Acquire)
     }
+
     /// The context it was made on.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
+
     /// Its completion channel.
     #[must_use]
     pub fn channel(&self) -> Option<&Arc<CompChannel>> {
@@ -260,10 +275,12 @@ impl Cq {
     pub(crate) fn attach(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
+
     /// Counts a queue pair out.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
+
     /// Drops the queued completions of a queue pair that starts anew: it may post the same tags
     /// again, and the old completions would be taken for those of the new work requests.
     pub(crate) fn forget(&self, qpn: Qpn) {
@@ -272,6 +289,7 @@ impl Cq {
             self.settle(ring);
         });
     }
+
     /// Gives a completion to the thread that polls, if it can go there, or queues it. The caller
     /// has the lock of its queue pair. Returns as [`push`](Self::push).
     #[expect(
@@ -291,6 +309,7 @@ impl Cq {
         }
         self.push(wc, solicited)
     }
+
     /// Queues a completion. Returns false if it found no room: the queue has then overflowed, for
     /// good.
     #[expect(
@@ -308,6 +327,7 @@ impl Cq {
         let kept = wc;
         self.push_generally(ring, &kept, stamp, solicited)
     }
+
     #[cold]
     fn push_generally(
         &self,
@@ -347,6 +367,7 @@ impl Cq {
             PushOutcome::Dead => false,
         }
     }
+
     /// The queue is about to be destroyed and nobody uses it: not even an event that moderation
     /// delays comes from here on.
     pub fn end_events(&self) {

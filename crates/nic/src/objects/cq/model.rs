@@ -17,6 +17,7 @@ impl FlagByte for AtomicU8 {
     fn store(&self, value: u8, order: Ordering) {
         Self::store(self, value, order);
     }
+
     fn load(&self, order: Ordering) -> u8 {
         Self::load(self, order)
     }

@@ -61,21 +61,25 @@ impl Context {
         device.counters().count_opened();
         Ok(context)
     }
+
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.device
     }
+
     /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then
     /// [`pop_async_event`](Self::pop_async_event).
     #[must_use]
     pub fn async_fd(&self) -> RawFd {
         self.events.fd()
     }
+
     /// Takes the oldest event.
     pub fn pop_async_event(&self) -> Option<(AsyncEvent, AsyncSubject)> {
         self.events.pop()
     }
+
     /// Removes the undelivered events about an object that is being destroyed, with their counts.
     pub fn forget_async(&self, subject: AsyncSubject) {
         self.events.forget(subject);
@@ -85,10 +89,12 @@ impl Context {
     pub(crate) fn services(&self) -> &Arc<Services> {
         &self.services
     }
+
     /// Returns the engine, which makes rounds.
     pub(crate) fn engine(&self) -> &dyn Engine {
         &*self.engine
     }
+
     /// Queues an event.
     pub(crate) fn push_async(&self, event: AsyncEvent, subject: AsyncSubject) {
         tracing::debug!(target: "ferroce::device", device = self.device.name(), ?event, ?subject, "asynchronous event");

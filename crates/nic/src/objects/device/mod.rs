@@ -73,41 +73,49 @@ impl Device {
     pub fn name(&self) -> &str {
         &self.name
     }
+
     /// Name of the network interface.
     #[must_use]
     pub fn netdev(&self) -> &str {
         &self.netdev
     }
+
     /// Index of the network interface.
     #[must_use]
     pub fn ifindex(&self) -> u32 {
         self.ifindex
     }
+
     /// Position in the list of devices, stable for the life of the process.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
     }
+
     /// Returns the protocol that it speaks to other hosts.
     #[must_use]
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
+
     /// What the device shows of hardware: rate of the port, place in the machine.
     #[must_use]
     pub fn hardware(&self) -> Hardware {
         self.hardware
     }
+
     /// Node GUID.
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.attr.node_guid
     }
+
     /// Limits and capabilities.
     #[must_use]
     pub fn attr(&self) -> DeviceAttr {
         self.attr.clone()
     }
+
     /// State of port 1.
     #[must_use]
     pub fn port(&self) -> PortAttr {
@@ -128,6 +136,7 @@ impl Device {
             max_msg_sz: attr::MAX_MSG_SZ,
         }
     }
+
     /// The index of one of its GIDs, for an address vector; of another GID, one that no GID has.
     pub(crate) fn index_of(&self, gid: Gid) -> u8 {
         let gids = self.gids();
@@ -135,6 +144,7 @@ impl Device {
         let index = found.and_then(|entry| u8::try_from(entry.index).ok());
         index.unwrap_or(u8::MAX)
     }
+
     /// The non-empty entries of the GID table, in order of index. On `RoCEv2` an entry keeps its
     /// index as long as its address is there; at the start IPv4-mapped ones come first. iWARP has
     /// one, the MAC.
@@ -157,6 +167,7 @@ impl Device {
                 .collect(),
         }
     }
+
     /// The GID at an index, `None` if the entry is empty or the index past the table.
     #[must_use]
     pub fn gid(&self, index: u32) -> Option<Gid> {
@@ -168,10 +179,12 @@ impl Device {
             Protocol::Iwarp => (index == 0).then(|| guid::gid_of(self.guid())),
         }
     }
+
     /// Whether its interface is the loopback.
     pub fn is_loopback(&self) -> bool {
         self.loopback
     }
+
     /// Whether the address belongs to this device (127.0.0.0/8 and `::1` belong to the loopback
     /// device).
     #[must_use]
@@ -180,6 +193,7 @@ impl Device {
         let gid = Some(Gid::from_ip(ip));
         (self.loopback && ip.is_loopback()) || read(&self.state).addresses.contains(&gid)
     }
+
     /// Packets, bytes, drops.
     #[must_use]
     pub fn counters(&self) -> &Counters {
@@ -200,14 +214,17 @@ impl Device {
     pub(crate) fn permit(&self, limit: Limit) -> Result<Permit, Error> {
         Permit::take(&self.usage, limit, &self.attr)
     }
+
     /// Limits, without the copy that [`attr`](Self::attr) makes.
     pub(crate) fn limits(&self) -> &DeviceAttr {
         &self.attr
     }
+
     /// A context was opened: it hears of what happens to the device.
     fn add_context(&self, context: &Arc<Context>) {
         self.contexts.add(context);
     }
+
     /// Follows its interface.
     fn update(&self, interface: &Interface) {
         let events = write(&self.state).update(interface);
@@ -222,10 +239,12 @@ impl Device {
             self.tell(event, AsyncSubject::Port(1));
         }
     }
+
     /// Limits the MTU that the port shows.
     fn show_mtu(&self, most: Mtu) {
         write(&self.state).shown_mtu = most;
     }
+
     /// Notes that the device's interface is gone.
     fn vanish(&self) {
         let event = write(&self.state).vanish();
@@ -233,6 +252,7 @@ impl Device {
             self.tell(event, AsyncSubject::Device);
         }
     }
+
     fn tell(&self, event: AsyncEvent, subject: AsyncSubject) {
         tracing::info!(target: "ferroce::device", device = self.name, ?event, "the interface has changed");
         self.contexts.tell(event, subject);

@@ -75,6 +75,7 @@ impl DeviceMemory {
             users: AtomicUsize::new(0),
         })
     }
+
     /// Regions on it. `ibv_free_dm` answers EBUSY unless 0.
     #[must_use]
     pub fn users(&self) -> usize {

@@ -43,6 +43,7 @@ impl Pd {
             hold: PdHold::Own { _permit: permit },
         }))
     }
+
     /// A parent domain (`ibv_alloc_parent_domain`): the same protection domain, whose objects are
     /// counted apart. It counts as a user of `pd`.
     #[must_use]
@@ -55,11 +56,13 @@ impl Pd {
             hold: PdHold::Parent(Arc::clone(pd), AtomicBool::new(true)),
         })
     }
+
     /// The context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
+
     /// Memory regions, memory windows and queue pairs that use it. `ibv_dealloc_pd` answers EBUSY
     /// unless 0.
     #[must_use]
@@ -80,10 +83,12 @@ impl Pd {
     pub(crate) fn id(&self) -> PdId {
         self.id
     }
+
     /// Counts an object in.
     pub(crate) fn attach(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
+
     /// Counts an object out.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);

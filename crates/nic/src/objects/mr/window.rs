@@ -47,21 +47,25 @@ impl Window {
             _permit: permit,
         })
     }
+
     /// Returns the window's type.
     #[must_use]
     pub fn kind(&self) -> WindowType {
         self.kind
     }
+
     /// The key before any bind, which opens nothing.
     #[must_use]
     pub fn first_key(&self) -> Key {
         self.first_key
     }
+
     /// The protection domain.
     #[must_use]
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
+
     /// Asks for a bind of a type 1 window under its next key. `post` gets the request; the key
     /// changes if it was posted.
     ///

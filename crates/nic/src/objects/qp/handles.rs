@@ -46,12 +46,15 @@ impl Handle {
     fn is_own(&self, with: usize) -> bool {
         matches!(self, Self::Own { cookie, .. } if *cookie == with)
     }
+
     fn is_of(&self, other: HandleElsewhere) -> bool {
         matches!(self, Self::Elsewhere { by, .. } if *by == other)
     }
+
     fn is_of_slot(&self, slot: u16) -> bool {
         matches!(self, Self::Elsewhere { by, .. } if by.slot == slot)
     }
+
     /// Ends what the handle stands for.
     fn end(self) {
         if let Self::Own {
@@ -156,20 +159,24 @@ impl Qp {
     pub(crate) fn add_handle_of(&self, by: HandleElsewhere, egress: Arc<Egress>) {
         lock(&self.handles.0).push(Handle::Elsewhere { by, egress });
     }
+
     /// Whether another process has this handle.
     pub(crate) fn has_handle_of(&self, by: HandleElsewhere) -> bool {
         self.handles.any(|handle| handle.is_of(by))
     }
+
     /// Closes a handle of another process.
     pub(crate) fn close_handle_of(&self, by: HandleElsewhere) {
         self.close_handles(|handle| handle.is_of(by));
     }
+
     /// Closes all handles of a process that is gone.
     pub(crate) fn close_handles_of(&self, slot: u16) {
         if self.handles.any(|handle| handle.is_of_slot(slot)) {
             self.close_handles(|handle| handle.is_of_slot(slot));
         }
     }
+
     /// Tells the handles in other processes that the owner has raised an event.
     pub(crate) fn tell_handles(&self, event: AsyncEvent) {
         self.handles.push_async(event);

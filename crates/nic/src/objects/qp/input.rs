@@ -334,9 +334,11 @@ impl PathAddresses for Qp {
     fn is_own(&self, gid: Gid) -> bool {
         self.pd.context().device().has_address(gid.ip())
     }
+
     fn is_local(&self, gid: Gid) -> bool {
         self.services().is_local(gid.ip())
     }
+
     fn loops_on_wire(&self) -> bool {
         self.services().policy == Policy::Wire
     }

@@ -221,36 +221,43 @@ impl Qp {
             _permit: permit,
         }
     }
+
     /// Returns the queue pair number.
     #[must_use]
     pub fn qpn(&self) -> Qpn {
         self.qpn
     }
+
     /// Returns the queue pair type.
     #[must_use]
     pub fn qp_type(&self) -> QpType {
         self.qp_type
     }
+
     /// True capacities.
     #[must_use]
     pub fn cap(&self) -> QpCap {
         self.cap
     }
+
     /// Whether every send work request is signalled.
     #[must_use]
     pub fn sq_sig_all(&self) -> bool {
         self.sq_sig_all
     }
+
     /// Its protection domain.
     #[must_use]
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
+
     /// Returns the shared receive queue, if the queue pair has no receive queue of its own.
     #[must_use]
     pub fn srq(&self) -> Option<&Arc<Srq>> {
         self.queues.srq.as_ref()
     }
+
     /// Current state.
     #[must_use]
     pub fn state(&self) -> QpState {
@@ -259,6 +266,7 @@ impl Qp {
             None => self.lock().transport.state(),
         }
     }
+
     /// `ibv_modify_qp`.
     ///
     /// # Errors
@@ -284,6 +292,7 @@ impl Qp {
             None => self.apply(attr, mask, Stations::Unknown),
         }
     }
+
     /// `ibv_query_qp`. Of a target of another process that does not answer: what it said last, and
     /// ERR if that process is gone.
     #[must_use]
@@ -293,6 +302,7 @@ impl Qp {
             None => self.lock().transport.query(),
         }
     }
+
     /// Removes it from the device. Returns when no packet and no completion of it is in work;
     /// completions already queued stay in the CQ, as the manual page says. A second call does
     /// nothing.
@@ -342,14 +352,17 @@ impl Qp {
             .upgrade()
             .expect("invariant: a queue pair that runs is in an Arc")
     }
+
     /// What stands behind the handle of another process's target.
     pub(crate) fn opened(&self) -> Option<&Opened> {
         self.opened.as_ref()
     }
+
     /// Returns a reference for lists that must not keep the queue pair.
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.me)
     }
+
     pub(crate) fn services(&self) -> &Arc<Services> {
         &self.services
     }

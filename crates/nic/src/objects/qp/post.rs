@@ -15,6 +15,7 @@ impl Qp {
     pub fn post_send(&self, wrs: &mut dyn Iterator<Item = SendWr>) -> Result<(), (usize, Error)> {
         self.step_sending(|locked, cx| post_each(wrs, |wr| locked.transport.post_send(cx, wr)))
     }
+
     /// As [`post_send`](Self::post_send), for one work request.
     ///
     /// # Errors
@@ -30,6 +31,7 @@ impl Qp {
         }
         self.post_generally(fast, wr)
     }
+
     /// Sends a plain SEND at once, if nothing else is to be done before or with it. Returns whether
     /// it did; if not, nothing has happened, and [`post_one_send`](Self::post_one_send) is to be
     /// called.
@@ -42,6 +44,7 @@ impl Qp {
         }
         completes_early.is_some()
     }
+
     #[cold]
     fn post_generally(&self, fast: Fast<'_>, wr: SendWr) -> Result<(), Error> {
         self.step_sending_in(fast.into_general(), |locked, cx| {
@@ -49,6 +52,7 @@ impl Qp {
         })
         .map_err(|e| post_error(&e))
     }
+
     /// Queues all of this send work, or none of it if one is refused (`ibv_wr_complete`). The list
     /// is empty afterwards if it was queued.
     ///
@@ -69,6 +73,7 @@ impl Qp {
                 .map_err(|(_, e)| e)
         })
     }
+
     /// Queues a receive with one element, if nobody waits for it. Returns whether it did; if not,
     /// nothing has happened, and [`post_one_recv`](Self::post_one_recv) is to be called.
     #[inline]
@@ -83,6 +88,7 @@ impl Qp {
         });
         true
     }
+
     /// As [`post_recv`](Self::post_recv), for one work request.
     ///
     /// # Errors
@@ -98,6 +104,7 @@ impl Qp {
         self.step_receiving(|locked, cx| locked.transport.post_recv(cx, wr))
             .map_err(|e| post_error(&e))
     }
+
     /// Queues receive work.
     ///
     /// # Errors

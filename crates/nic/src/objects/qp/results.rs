@@ -30,16 +30,19 @@ impl<'a, 'c> Results<'a, 'c> {
             received: 0,
         }
     }
+
     fn count(&self, what: Noted, times: u32) {
         if times > 0 {
             let counters = self.qp.pd.context().device().counters();
             counters.count_noted(what, times);
         }
     }
+
     fn count_received(&mut self, wc: &Wc) {
         let is_send = wc.opcode == WcOpcode::Recv && wc.status == WcStatus::Success;
         self.received += u32::from(is_send);
     }
+
     fn xrc(&self, srq: Srqn) -> Option<Arc<Srq>> {
         self.qp.queues.xrcd.as_ref()?.domain().srq(srq)
     }
@@ -60,6 +63,7 @@ impl Sink for Results<'_, '_> {
         let cq = self.qp.queues.send_cq.as_ref();
         cq.is_none_or(|cq| cq.deliver(wc, solicited, self.delivery))
     }
+
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
@@ -70,30 +74,37 @@ impl Sink for Results<'_, '_> {
         let cq = self.qp.queues.recv_cq.as_ref();
         cq.is_none_or(|cq| cq.deliver(wc, solicited, self.delivery))
     }
+
     fn note(&mut self, what: Noted) {
         match what {
             Noted::Sent => self.sent += 1,
             what => self.count(what, 1),
         }
     }
+
     fn fetch(&mut self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
         self.qp.fetch(rendezvous, to)
     }
+
     fn end_grant(&mut self) {
         self.qp.services().boards.withdraw_grant(self.qp.qpn);
     }
+
     fn invalidated(&mut self, key: Key) {
         // A peer that still uses this key was never granted it. The entry is freed when the peer's
         // hazard clears.
         let _ = self.qp.services().boards.close_window(key);
     }
+
     fn event(&mut self, event: QpEvent) {
         self.qp.handles.push_async(event.into());
     }
+
     fn take_shared_recv(&mut self) -> Option<SharedRecv> {
         let waits = (self.qp.qp_type == QpType::Rc).then_some(self.qp);
         self.qp.queues.srq.as_ref()?.take(waits)
     }
+
     fn xrc_srq(&mut self, srq: Srqn) -> Option<PdId> {
         if let Some(found) = self.xrc(srq) {
             return Some(found.pd().id());
@@ -107,6 +118,7 @@ impl Sink for Results<'_, '_> {
             "a message for a shared receive queue that the target's domain does not have");
         None
     }
+
     fn take_xrc_recv(&mut self, srq: Srqn) -> Taken {
         match (self.xrc(srq), &self.qp.queues.xrcd) {
             (Some(own), _) => own.take(Some(self.qp)).into(),
@@ -114,6 +126,7 @@ impl Sink for Results<'_, '_> {
             (None, None) => Taken::Empty,
         }
     }
+
     fn xrc_completion(&mut self, srq: Srqn, wc: Wc, solicited: bool) -> bool {
         self.count_received(&wc);
         let Some(own) = self.xrc(srq) else {

@@ -35,11 +35,13 @@ impl Hasher for Spread {
     fn finish(&self) -> u64 {
         self.0
     }
+
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.write_u32(u32::from(*byte));
         }
     }
+
     /// The table takes its position from the low bits and its tag from the high ones.
     fn write_u32(&mut self, number: u32) {
         let mixed = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -115,31 +115,37 @@ impl Srq {
             _permit: permit,
         }))
     }
+
     /// The cookie that asynchronous events carry; set once.
     pub fn set_cookie(&self, cookie: usize) {
         self.cookie.store(cookie, Ordering::Relaxed);
     }
+
     /// Its protection domain, to which the keys of its work requests belong.
     #[must_use]
     pub fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
+
     /// The context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         self.pd.context()
     }
+
     /// Its number, which only XRC queues have.
     #[must_use]
     pub fn number(&self) -> Option<Srqn> {
         self.xrc.as_ref().map(|xrc| xrc.number)
     }
+
     /// Queue pairs that take from it (XRC: none, since packets name it, not queue pairs).
     /// `ibv_destroy_srq` answers EBUSY unless 0.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users.load(Ordering::Acquire)
     }
+
     /// Sizes and limit (`ibv_query_srq`). The limit is 0 once its event has come.
     #[must_use]
     pub fn query(&self) -> SrqAttr {
@@ -150,6 +156,7 @@ impl Srq {
             srq_limit: queue.limit(),
         }
     }
+
     /// Changes the size, or arms the limit, or both or nothing (`ibv_modify_srq`).
     ///
     /// # Errors
@@ -161,6 +168,7 @@ impl Srq {
         }
         lock(&self.queue).modify(max_wr, srq_limit)
     }
+
     /// Queues receive work. Stops at the first that is refused: the error tells its index.
     ///
     /// # Errors
@@ -180,6 +188,7 @@ impl Srq {
         self.wake(posted);
         result
     }
+
     /// Ends it: no event and no completion comes from it any more. Call it when nobody
     /// [uses](Self::users) it.
     pub fn destroy(&self) {
@@ -202,10 +211,12 @@ impl Srq {
     pub(crate) fn attach(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
+
     /// Counts a queue pair out.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);
     }
+
     /// Takes the oldest work request. If there is none, a queue pair that `waits` is told of the
     /// next ones by [`Qp::on_recv_available`].
     pub(crate) fn take(&self, waits: Option<&Qp>) -> Option<SharedRecv> {
@@ -215,14 +226,17 @@ impl Srq {
             pd: self.pd.id(),
         })
     }
+
     /// As [`take`](Self::take), for a target of another process.
     pub(crate) fn take_for(&self, borrower: Borrower) -> Option<RecvWr> {
         self.pop(Some((borrower.qpn, ReceiveWaiter::Borrower(borrower))))
     }
+
     /// Whether a queue pair that found nothing is still to be told of what is posted.
     pub(crate) fn is_awaited_by(&self, qpn: Qpn) -> bool {
         lock(&self.queue).is_awaited_by(qpn)
     }
+
     fn pop(&self, waits: Option<(Qpn, ReceiveWaiter)>) -> Option<RecvWr> {
         let mut queue = lock(&self.queue);
         let Some(wr) = queue.pop() else {
@@ -239,11 +253,13 @@ impl Srq {
         }
         Some(wr)
     }
+
     /// Gives back what [`take_for`](Self::take_for) gave, as the oldest receive.
     pub(crate) fn put_back(&self, wr: RecvWr) {
         lock(&self.queue).put_back(wr);
         self.wake(1);
     }
+
     /// Puts a part of a message into the memory of a work request that was taken for another
     /// process. Returns whether its keys open the memory.
     pub(crate) fn fill(&self, wr: &RecvWr, offset: u64, part: &[u8]) -> bool {

@@ -45,15 +45,19 @@ impl Domain {
     pub(crate) fn place(&self) -> Option<DomainKey> {
         self.place
     }
+
     pub(crate) fn srq(&self, number: Srqn) -> Option<Arc<Srq>> {
         read(&self.srqs).get(&number).cloned()
     }
+
     pub(crate) fn insert_srq(&self, number: Srqn, srq: Arc<Srq>) {
         write(&self.srqs).insert(number, srq);
     }
+
     pub(crate) fn remove_srq(&self, number: Srqn) {
         write(&self.srqs).remove(&number);
     }
+
     /// Target queue pairs, which may be opened while this is locked.
     pub(crate) fn targets(&self) -> &Mutex<HashMap<Qpn, Arc<Qp>>> {
         &self.targets

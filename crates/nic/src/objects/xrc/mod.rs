@@ -72,11 +72,13 @@ impl Xrcd {
             users: AtomicUsize::new(0),
         }))
     }
+
     /// The context.
     #[must_use]
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
+
     /// Shared receive queues and queue pairs that were made or opened through it. `ibv_close_xrcd`
     /// answers EBUSY unless 0.
     #[must_use]
@@ -88,13 +90,16 @@ impl Xrcd {
     pub(crate) fn domain(&self) -> &Domain {
         &self.domain
     }
+
     pub(crate) fn pd(&self) -> &Arc<Pd> {
         &self.pd
     }
+
     /// Counts an object in.
     pub(crate) fn attach(&self) {
         self.users.fetch_add(1, Ordering::AcqRel);
     }
+
     /// Counts an object out.
     pub(crate) fn detach(&self) {
         self.users.fetch_sub(1, Ordering::AcqRel);

@@ -20,6 +20,7 @@ impl Machine for IwQp {
     fn wants_local(&self) -> bool {
         Self::wants_local(self)
     }
+
     fn run_local(&mut self, cx: &mut LocalCx<'_>) {
         Self::run_local(self, cx);
     }

@@ -31,10 +31,12 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
     fn why(&self) -> Option<String> {
         None
     }
+
     /// Room that it needs behind each packet of a batch, in bytes.
     fn trailer(&self) -> usize {
         0
     }
+
     /// Sends packets of one queue pair. What a full link does not take stays in the batch.
     fn send(&self, from: Qpn, batch: &mut Batch) -> Sent;
     /// Sends one packet of a few bytes, if it can go now without more ado. Returns what carries it.
@@ -42,10 +44,12 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
         let _ = (from, route, packet);
         None
     }
+
     /// The link, if it may have short rings.
     fn short_rings(&self) -> Option<&Arc<Outgoing>> {
         None
     }
+
     /// Sends something small beside packets; a full link keeps it (or loses it, if there is too
     /// much).
     fn send_frame(&self, frame: &Frame<'_>) -> Sent;

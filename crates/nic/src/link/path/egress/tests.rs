@@ -16,6 +16,7 @@ impl Outlet for Arc<Pipe> {
     fn carrier(&self) -> Carrier {
         Carrier::Socket
     }
+
     fn send(&self, from: Qpn, batch: &mut Batch) -> Sent {
         if self.gone.load(Ordering::Relaxed) {
             batch.clear();
@@ -32,6 +33,7 @@ impl Outlet for Arc<Pipe> {
             Sent::Blocked
         }
     }
+
     fn send_frame(&self, _frame: &Frame<'_>) -> Sent {
         self.frames.fetch_add(1, Ordering::Relaxed);
         if self.room.load(Ordering::Relaxed) == 0 {
@@ -40,6 +42,7 @@ impl Outlet for Arc<Pipe> {
             self.flush()
         }
     }
+
     fn flush(&self) -> Sent {
         if self.room.load(Ordering::Relaxed) == 0 {
             return Sent::Blocked;
@@ -47,10 +50,12 @@ impl Outlet for Arc<Pipe> {
         self.frames.store(0, Ordering::Relaxed);
         Sent::All
     }
+
     fn watch_writable(&self, wanted: bool) {
         let was = self.watched.swap(wanted, Ordering::Relaxed);
         assert!(was || wanted, "not watched, and told not to");
     }
+
     fn unwatch(&self) {}
 }
 
