@@ -300,7 +300,7 @@ impl Counters {
         tally
     }
 
-    /// The queue pair is gone, and counts no more.
+    /// Ends the tally of a queue pair that is gone.
     pub(crate) fn close_tally(&self, qpn: Qpn) {
         let mut tallies = lock(&self.tallies);
         if let Some(tally) = tallies.open.remove(&qpn) {

@@ -78,15 +78,15 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Packets were given to a link. The caller has the queue pair's lock; so it is with all that
-    /// adds.
+    /// Counts packets that were given to a link. The caller has the queue pair's lock; so it is
+    /// with all that adds.
     #[inline]
     pub(crate) fn count_tx(&self, packets: usize, bytes: usize) {
         self.add(Tallied::TxPackets, packets as u64);
         self.add(Tallied::TxBytes, bytes as u64);
     }
 
-    /// Packets were taken.
+    /// Counts packets that were taken.
     #[inline]
     pub(crate) fn count_rx(&self, packets: usize, bytes: usize) {
         self.add(Tallied::RxPackets, packets as u64);

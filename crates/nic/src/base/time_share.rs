@@ -45,7 +45,7 @@ impl TimeShare {
         Duration::from_nanos(overspent) * self.part
     }
 
-    /// The work took so long, until now.
+    /// Takes the time of work that has just been done.
     pub(crate) fn spend(&mut self, took: Duration, now: Time) {
         // What was earned before is not for work that comes later.
         self.is_left(now);

@@ -43,7 +43,7 @@ impl Lookout {
 }
 
 impl Work<'_> {
-    /// A request of ours is with the owner of a port of this host.
+    /// Looks after a request of ours that the owner of a port of this host has.
     pub(super) fn look_after(&mut self, port: PortKey, mad: &CmMad) {
         let Some(id) = mad.message.asking_comm_id() else {
             return;

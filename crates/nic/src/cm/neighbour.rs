@@ -39,7 +39,7 @@ impl Resolving {
         self.waiting.iter().map(|w| w.at).min()
     }
 
-    /// The identifier is gone.
+    /// Forgets an identifier that is gone.
     pub(super) fn forget(&mut self, key: u64) {
         self.waiting.retain(|w| w.key != key);
     }

@@ -245,7 +245,7 @@ impl CmService {
         self.step(|work| work.on_slot_gone(slot));
     }
 
-    /// The process exits: tells every peer, as the kernel does for programs that end with
+    /// Tells every peer that the process exits, as the kernel does for programs that end with
     /// connections open.
     pub(crate) fn end(&self) {
         let ids = self.look(|state| -> Vec<_> {

@@ -159,7 +159,7 @@ impl Work<'_> {
         has_room
     }
 
-    /// Nobody offers a service: somebody may be about to.
+    /// Lets a request for a service that nobody offers wait for a moment, or refuses it.
     pub(super) fn wait_or_refuse(
         &mut self,
         port: Option<PortKey>,
@@ -297,7 +297,7 @@ impl Work<'_> {
         self.deliver(service, w.from, line.to, &w.mad)
     }
 
-    /// A request waits no longer.
+    /// Ends the wait of a request.
     fn delivered(&mut self, line: Line, w: &WaitingPort) {
         match line.whose {
             Whose::Here => {

@@ -543,8 +543,9 @@ impl Dispatch {
         self.touched.last()
     }
 
-    /// A packet from the wire that another process passed on is for nobody. That process reads the
-    /// socket, so it must know that a stranger's packets take its time and this one's.
+    /// Gives back a packet from the wire that another process passed on and nobody wants. That
+    /// process reads the socket, so it must know that a stranger's packets take its time and this
+    /// one's.
     fn give_back(&mut self, nic: &Nic, from_slot: u16, by: LocalUser) {
         // What another user's link brings is held up here.
         if !by.relation.is_own_user() {

@@ -47,7 +47,7 @@ impl Batch {
         self.trailer > 0
     }
 
-    /// A packet was appended to `bytes`.
+    /// Ends a packet that was appended to `bytes`.
     pub(crate) fn end_packet(&mut self) {
         if self.trailer > 0 {
             self.bytes.resize(self.bytes.len() + self.trailer, 0);

@@ -60,7 +60,7 @@ pub struct End {
     pub gid: Gid,
     /// Queue pair number of this end.
     pub qpn: Qpn,
-    /// What it has drawn for this connection.
+    /// Nonce that this end has drawn for the connection.
     pub nonce: Nonce,
 }
 

@@ -19,7 +19,7 @@ impl BackOff {
         self.skip == 0
     }
 
-    /// A message goes the usual way.
+    /// Takes note of a message that goes the usual way.
     pub(super) fn pass(&mut self) {
         self.skip = self.skip.saturating_sub(1);
     }

@@ -215,7 +215,7 @@ mod tests {
         (0..count).map(|n| Stake::new(Qpn::new(n), ALL)).collect()
     }
 
-    /// Takes all that it may, or waits. Returns what it took.
+    /// Takes all that the queue pair may have, or waits. Returns what was taken.
     fn take(budget: &mut Budget, stake: &mut Stake, now: Time) -> u64 {
         let has = stake.seen;
         let more = budget.ask(stake, has, now);

@@ -138,7 +138,7 @@ impl QpShared {
         }
     }
 
-    /// Back to what a new queue pair has; the link stays.
+    /// Goes back to what a new queue pair has; the link stays.
     pub(crate) fn reset(&mut self) {
         self.is_ferroce_peer = false;
         self.attr = QpAttr {

@@ -187,7 +187,7 @@ impl RcQp {
         self.settle_send(cx, outcome);
     }
 
-    /// The oldest work request cannot be carried out directly: it goes by packets.
+    /// Has the oldest work request go by packets, as it cannot be carried out directly.
     pub fn refuse_direct(&mut self) {
         let atomic = self
             .next_direct()

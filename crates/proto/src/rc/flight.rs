@@ -155,8 +155,8 @@ impl Flight {
         self.bytes -= cost;
     }
 
-    /// The next `packets` were done without packets, while nothing was outstanding: their sequences
-    /// are used up, their PSNs are not.
+    /// Passes over the next `packets`, which were done without packets, while nothing was
+    /// outstanding: their sequences are used up, their PSNs are not.
     pub(super) fn pass_over(&mut self, packets: u32) {
         debug_assert!(!self.outstanding() && self.next == self.oldest);
         self.base = self.base.minus(packets);

@@ -41,24 +41,25 @@ impl Replies {
         self.resume = true;
     }
 
-    /// The request with this PSN cannot be taken now, or does not follow what came before.
+    /// Owes a NAK: the request with this PSN cannot be taken now, or does not follow what came
+    /// before.
     pub(super) fn owe_nak(&mut self, syndrome: Syndrome, psn: Psn) {
         self.nak = Some((syndrome, psn));
     }
 
-    /// A request came in order: a NAK that was not sent yet is out of date.
+    /// Drops a NAK that was not sent yet: a request came in order.
     pub(super) fn drop_nak(&mut self) {
         self.nak = None;
     }
 
-    /// The queue pair ends with a NAK. Answers to earlier requests still go first.
+    /// Ends the queue pair with a NAK. Answers to earlier requests still go first.
     pub(super) fn end_with_nak(&mut self, code: NakCode, psn: Psn) {
         self.nak = Some((Syndrome::Nak(code), psn));
         self.last_words = self.nak;
         (self.ack, self.resume) = (false, false);
     }
 
-    /// The queue pair ends without a word about a request. An acknowledgement that is owed for
+    /// Ends the queue pair without a word about a request. An acknowledgement that is owed for
     /// finished requests is still sent, unless READ responses would have to go first.
     pub(super) fn end(&mut self) {
         self.ack &= !self.resources.pending();

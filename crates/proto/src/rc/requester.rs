@@ -85,7 +85,7 @@ impl Requester {
         }
     }
 
-    /// The queue pair moves to RTS for the first time.
+    /// Starts when the queue pair moves to RTS for the first time.
     pub(super) fn start(&mut self, shared: &QpShared) {
         self.flight = Flight::new(shared.attr.sq_psn);
         self.acknowledged_to = 0;
@@ -179,7 +179,7 @@ impl Requester {
         self.mark_repeated();
     }
 
-    /// The oldest packet is sent again.
+    /// Takes note that the oldest packet is sent again.
     pub(super) fn mark_repeated(&mut self) {
         if let Some(wqe) = self.queue.front_mut() {
             wqe.repeated = true;
@@ -217,7 +217,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Nobody answers: the oldest packet goes once more. What was repaired may have been lost
+    /// Sends the oldest packet once more, as nobody answers. What was repaired may have been lost
     /// again.
     fn ask_again(&mut self) {
         self.probe = Probe::Wanted;

@@ -219,7 +219,7 @@ impl Resources {
         !self.passes.is_empty()
     }
 
-    /// The response that [`next_response`](Self::next_response) gave was sent.
+    /// Takes note that the response that [`next_response`](Self::next_response) gave was sent.
     pub(super) fn sent(&mut self) {
         let Some(pass) = self.passes.front().copied() else {
             return;

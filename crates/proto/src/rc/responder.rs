@@ -73,7 +73,7 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    /// The queue pair moves to RTR. Receives that were posted in INIT stay.
+    /// Starts when the queue pair moves to RTR. Receives that were posted in INIT stay.
     pub(crate) fn start(&mut self, shared: &QpShared) {
         *self = Self {
             recv: core::mem::take(&mut self.recv),
@@ -311,7 +311,7 @@ impl Responder {
         Ok(())
     }
 
-    /// The requester is told that the expected packet is missing.
+    /// Tells the requester that the expected packet is missing.
     fn report_gap(&mut self) {
         self.gap_reported = true;
         let syndrome = Syndrome::Nak(NakCode::Sequence);
@@ -361,7 +361,7 @@ impl Responder {
         self.replies.resources.clear();
     }
 
-    /// The queue pair went to ERR for another reason.
+    /// Ends after the queue pair went to ERR for another reason.
     pub(super) fn end(&mut self) {
         self.replies.end();
     }

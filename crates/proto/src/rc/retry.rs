@@ -212,7 +212,7 @@ impl Retry {
         Due::Nothing
     }
 
-    /// The link's way of losing packets decides whether timers run.
+    /// Starts the timers, if the link may lose packets.
     fn start(&mut self, shared: &QpShared, now: Time) {
         if shared.link.lossless && self.dropped.is_none() {
             return;

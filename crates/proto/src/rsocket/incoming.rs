@@ -107,7 +107,7 @@ impl IncomingBytes {
         Ok(())
     }
 
-    /// A message came that uses a credit and holds nothing to read.
+    /// Counts a message that uses a credit and holds nothing to read.
     pub fn count_done(&mut self) {
         self.done = self.done.wrapping_add(1);
     }
@@ -136,7 +136,7 @@ impl IncomingBytes {
         ]
     }
 
-    /// The program has read so many bytes, of those that there are.
+    /// Takes away bytes that the program has read, of those that there are.
     pub fn consume(&mut self, length: u32) {
         let mut left = length.min(self.unread);
         self.unread -= left;

@@ -112,7 +112,7 @@ impl OutgoingBytes {
         self.slot ^= 1;
     }
 
-    /// The peer's new credit limit.
+    /// Sets the peer's new credit limit.
     pub fn set_limit(&mut self, limit: u16) {
         self.limit = limit;
     }

@@ -101,7 +101,7 @@ impl Stream {
         self.outgoing.wants_target().filter(|_| self.list_changed)
     }
 
-    /// The element of [`wants_target`](Self::wants_target) holds no target yet.
+    /// Takes note that the element of [`wants_target`](Self::wants_target) holds no target yet.
     pub fn no_target(&mut self) {
         self.list_changed = false;
     }

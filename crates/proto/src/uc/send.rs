@@ -26,7 +26,7 @@ pub(super) struct Sends {
 }
 
 impl Sends {
-    /// The queue pair moves to RTS for the first time.
+    /// Starts when the queue pair moves to RTS for the first time.
     pub(super) fn start(&mut self, base: Psn) {
         *self = Self {
             base,

@@ -12,7 +12,7 @@ const NOTHING_BEGUN: &str = "a setter needs a work request begun before";
 
 /// Work requests under construction. One by itself, which most are, is not made into a list.
 pub(super) struct Batch {
-    /// The only one, as long as it is a SEND to the peer from one place.
+    /// The only work request, as long as that is a SEND to the peer from one place.
     plain: Option<Plain>,
     /// Inline data of the work request, if short.
     room: [u8; SHORT],

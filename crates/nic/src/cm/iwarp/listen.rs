@@ -122,7 +122,7 @@ impl Work<'_> {
         }
     }
 
-    /// A connection has come: its request is awaited.
+    /// Begins to wait for the request of a connection that has come.
     fn begin_answering(&mut self, listener: u64, socket: TcpSocket, peer: SocketAddr) {
         if let Err(e) = self.host.admits_stream(peer.ip()) {
             self.host.count_denied(Asker::Host, Denial::Peers);

@@ -288,7 +288,7 @@ impl Work<'_> {
         }
     }
 
-    /// The time of set-ups is over.
+    /// Ends the set-ups whose time is over.
     pub(in crate::cm) fn end_late_setups(&mut self) {
         while let Some(&(at, number)) = self.state.iwarp.due.first()
             && at <= self.now

@@ -54,7 +54,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What an identifier had of TCP ends with it.
+    /// Ends what an identifier had of TCP.
     pub(in crate::cm) fn end_hold(&mut self, hold: StreamHold) {
         match hold {
             StreamHold::None | StreamHold::Bound(_) => {}

@@ -106,7 +106,7 @@ impl RoundState {
         }
     }
 
-    /// A round, with the events that the poller reported.
+    /// Makes a round, with the events that the poller reported.
     pub(super) fn run(&mut self, nic: &Nic, events: &[Readiness], now: Time) {
         self.run_delivering(nic, events, now, &mut DirectDelivery::default());
     }
@@ -183,14 +183,14 @@ impl RoundState {
         true
     }
 
-    /// The clock is looked at: tells how close this poll and the silent ones before it were.
+    /// Looks at the clock, and tells how close this poll and the silent ones before it were.
     fn count_polls(&mut self, nic: &Nic, sleeps_soon: bool, now: Time) {
         let polls = std::mem::take(&mut self.silent) + 1;
         let close = !sleeps_soon && nic.services.sleeper.polls().on_polls(polls, now);
         self.may_be_silent = if close { SILENT_POLLS } else { 0 };
     }
 
-    /// A round without a sleep before it.
+    /// Makes a round without a sleep before it.
     fn run_polled(&mut self, nic: &Nic, now: Time, delivery: &mut DirectDelivery<'_>) {
         let any = self.run_without_sleep(nic, now, delivery);
         self.idle = match (any, self.watches_rings()) {
@@ -217,8 +217,8 @@ impl RoundState {
         self.run_without_sleep(nic, now, &mut DirectDelivery::default())
     }
 
-    /// A round of a program's thread that waits for an event. Returns whether there was anything to
-    /// do.
+    /// Makes a round of a program's thread that waits for an event. Returns whether there was
+    /// anything to do.
     pub(super) fn run_awaited(
         &mut self,
         nic: &Nic,
@@ -334,7 +334,7 @@ impl RoundState {
             || !self.polled.is_empty()
     }
 
-    /// A look of a leader that lingers, and a round if there is something. `None`: nothing is
+    /// Makes a look of a leader that lingers, and a round if there is something. `None`: nothing is
     /// likely to come soon.
     pub(super) fn run_lingering(
         &mut self,
@@ -349,7 +349,7 @@ impl RoundState {
         self.run_ringing(nic, now, delivery).map(drop)
     }
 
-    /// A round for what is in watched rings, and what else is due. Returns whether rings had
+    /// Makes a round for what is in watched rings, and what else is due. Returns whether rings had
     /// anything; `None`: none is watched.
     pub(super) fn run_ringing(
         &mut self,

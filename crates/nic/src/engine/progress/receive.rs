@@ -264,7 +264,7 @@ impl RoundState {
         is_more
     }
 
-    /// Another user's link brought so much that nobody wants, of all.
+    /// Charges another user's link for what it brought that nobody wants.
     fn charge_link(&mut self, nic: &Nic, id: LinkId, brought: Brought, begun: Time) {
         if brought.unwanted > 0
             && let Some(until) = self.unwanted.charge(USERS, brought, begun)
@@ -313,8 +313,8 @@ impl RoundState {
         self.end_neighbour(nic, out, now);
     }
 
-    /// The process that a way out leads to is gone, and it is known whose the links are. What it
-    /// sent before is still to be read.
+    /// Ends the links of a process that is gone, of which the slot is known. What it sent before is
+    /// still to be read.
     fn end_neighbour(&mut self, nic: &Nic, out: u32, now: Time) {
         let Some((slot, pid)) = nic.services.neighbours.whose(out) else {
             return;
@@ -466,7 +466,7 @@ impl Nic {
         }
     }
 
-    /// A process has ended: the port may be free, if another user had it.
+    /// Expects UDP port 4791 after a process has ended: it may be free, if another user had it.
     fn expect_port(&self, now: Time) {
         if let Ok(wire) = &self.services.wire {
             wire.on_process_gone(now);

@@ -243,7 +243,7 @@ impl Neighbours {
         Some((there.egress.slot()?, there.link.pid()))
     }
 
-    /// The process at the end of a way out has answered something.
+    /// Takes the answers of the process at the end of a way out.
     pub(crate) fn take_answers(&self, id: u32) {
         if let Some(link) = self.link(id) {
             link.take_answers();

@@ -124,7 +124,7 @@ impl Stash {
             .or_else(|| notice().map(Cow::Owned))
     }
 
-    /// The next record is sent.
+    /// Drops the next record, which was sent.
     fn pop(&mut self) {
         match self.records.pop_front() {
             Some(record) => self.release(record.len()),
@@ -190,7 +190,7 @@ impl Outgoing {
         self.way.is_dead()
     }
 
-    /// The descriptor has reported a hang-up.
+    /// Takes note that the descriptor has reported a hang-up.
     pub(crate) fn mark_dead(&self) {
         self.way.mark_dead();
     }
@@ -204,8 +204,8 @@ impl Outgoing {
         gone
     }
 
-    /// The descriptor has become readable: the peer has answered something, perhaps that there is
-    /// room again.
+    /// Takes the answers from a descriptor that has become readable: the peer has answered
+    /// something, perhaps that there is room again.
     pub(crate) fn take_answers(&self) {
         self.way.take_answers();
     }
@@ -243,7 +243,7 @@ impl Outgoing {
         self.short_rings.take(area)
     }
 
-    /// A short ring is not used any more.
+    /// Takes back a short ring that is not used any more.
     pub(crate) fn give_back(&self, short_ring: &ShortRingSender) {
         self.short_rings.give_back(short_ring);
     }

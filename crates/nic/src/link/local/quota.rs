@@ -126,7 +126,7 @@ impl LinkQuota {
         all >= self.foreign || silent >= SILENT
     }
 
-    /// A link has said hello.
+    /// Takes note that a link has said hello.
     pub(super) fn greeted(&mut self, id: LinkId) {
         if let Some(party) = self.end_silence(id)
             && let Some(held) = self.parties.get_mut(&party)
@@ -135,7 +135,7 @@ impl LinkQuota {
         }
     }
 
-    /// A link is closed.
+    /// Removes a link that is closed.
     pub(super) fn remove(&mut self, id: LinkId, party: Party) {
         self.greeted(id);
         if let Some(held) = self.parties.get_mut(&party) {

@@ -38,7 +38,7 @@ impl FreeShortRings {
         ))
     }
 
-    /// A short ring is not used any more.
+    /// Takes back a short ring that is not used any more.
     pub(super) fn give_back(&self, sender: &ShortRingSender) {
         let mut short_rings = lock(&self.0);
         if let Some(short_ring) = short_rings.get_mut(usize::from(sender.short_ring())) {

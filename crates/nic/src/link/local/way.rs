@@ -266,7 +266,7 @@ impl RecordWay {
         }
     }
 
-    /// The kernel has found a record too big.
+    /// Makes records smaller, after the kernel has found one too big.
     pub(super) fn shrink(&self) {
         let smaller = self.record() / 2;
         self.record.store(smaller, Ordering::Relaxed);
@@ -349,7 +349,7 @@ impl RecordWay {
         }
     }
 
-    /// The peer sleeps. If the socket is full it has not read an earlier wake-up yet.
+    /// Wakes a peer that sleeps. If the socket is full it has not read an earlier wake-up yet.
     pub(super) fn wake(&self) {
         self.send(&[&[LOOK]]);
     }

@@ -107,7 +107,7 @@ impl WireReceiver {
     }
 }
 
-/// A socket says how many datagrams found no room in it so far.
+/// Counts datagrams that a socket had no room for, by what it says of all so far.
 fn note_lost(known: &mut HashMap<RawFd, u32>, socket: &UdpSocket, lost: u32) {
     if known.insert(socket.as_raw_fd(), lost) != Some(lost) {
         tracing::debug!(target: "ferroce::wire", "{lost} datagrams to UDP port {} were lost since nobody took them in time", socket.port());

@@ -126,7 +126,7 @@ impl Ring {
         }
     }
 
-    /// The event is on its way, or there will be none.
+    /// Ends the arming: the event is on its way, or there will be none.
     pub(super) fn disarm(&mut self) {
         self.arming = Arming::Idle;
         self.told = self.queue.len();
@@ -167,7 +167,7 @@ impl Ring {
         self.queue.front()
     }
 
-    /// The oldest completion is taken.
+    /// Drops the oldest completion, which was taken.
     #[inline]
     pub(super) fn drop_front(&mut self) {
         self.queue.pop_front();

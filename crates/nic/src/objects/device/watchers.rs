@@ -25,7 +25,7 @@ impl Contexts {
         contexts.iter().filter(|c| c.strong_count() > 0).count()
     }
 
-    /// Tells all of them.
+    /// Tells all contexts of an event.
     pub(super) fn tell(&self, event: AsyncEvent, subject: AsyncSubject) {
         let open: Vec<_> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         for context in open {

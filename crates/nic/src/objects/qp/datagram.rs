@@ -100,7 +100,7 @@ impl Qp {
         Some(size)
     }
 
-    /// The link that is waited for did not move in time.
+    /// Ends the wait for a link that did not move in time.
     pub(super) fn end_wait(&self, locked: &mut Locked, now: Time) {
         if let Some((_, egress)) = locked.waits_until.take_if(|(until, _)| *until <= now) {
             egress.leave(self);

@@ -68,7 +68,7 @@ impl Qp {
         self.ask_peer(&mut locked, now);
     }
 
-    /// Back in RESET: the next peer is another one.
+    /// Forgets what the peer is, in RESET: the next peer is another one.
     pub(super) fn forget_ferroce_peer(&self) {
         let mut locked = self.lock();
         locked.asked = PeerQuestion::default();
@@ -129,7 +129,7 @@ impl Qp {
         }
     }
 
-    /// The peer has shown that it is a Ferroce.
+    /// Takes note that the peer has shown itself a Ferroce.
     pub(super) fn meet_ferroce_peer(&self, locked: &mut Locked) {
         locked.transport.meet_ferroce_peer();
         self.is_ferroce_peer.store(true, Ordering::Relaxed);

@@ -175,8 +175,8 @@ impl Qp {
         }
     }
 
-    /// A packet says that the peer has migrated. If it came over the alternate path, this end
-    /// follows. From the wire it must be one that the peer may send now: one datagram must not
+    /// Follows a peer that has migrated, as a packet says. If it came over the alternate path, this
+    /// end follows. From the wire it must be one that the peer may send now: one datagram must not
     /// take a connection off a path that works.
     fn follow_peer(&self, locked: &mut Locked, came: Ingress<'_>, packet: &Packet<'_>, now: Time) {
         let alternate = locked.alternate.as_ref();

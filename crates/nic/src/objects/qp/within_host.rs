@@ -250,7 +250,7 @@ impl Qp {
         })
     }
 
-    /// After writing: waits for what the link needs.
+    /// Waits for what the link needs, after writing.
     pub(super) fn settle_writer(&self, locked: &mut Locked, writer: &ChunkWriter<'_>, now: Time) {
         match writer.met {
             Met::Full => locked.queued = true,
