@@ -1,39 +1,29 @@
 //! What comes in finds its queue pair, or its process.
 
+mod local;
+mod wire;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ferroce_os::ring::{SharedArea, SharedShortRing};
-use ferroce_os::unix::LocalUser;
-use ferroce_proto::auth::handshake::AuthMessage;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::iwarp::Chunk;
 use ferroce_proto::time::Time;
-use ferroce_proto::wire::{Brief, Drain, Packet, ROCE_UDP_PORT};
+use ferroce_proto::wire::{Brief, Packet};
 
 use crate::Nic;
 use crate::Qp;
 use crate::base::counters::DropReason;
 use crate::base::denials::{Asker, Denial};
 use crate::base::numbers::LinkId;
-use crate::base::numbers::slot_of;
-use crate::cm::{Speaker, Via};
-use crate::link::local::{
-    ConnectError, Frame, LocalFrame, RETURNED, ShortRingEvent, ShortRingNotice,
-};
 use crate::link::path::{Ingress, Origin};
-use crate::link::wire::private_ports::{PortFlow, Strays};
-use crate::link::{Inbound, InboundRun};
+use crate::link::wire::private_ports::Strays;
 use crate::objects::groups::GroupAt;
 use crate::objects::qp::BriefTaken;
 use crate::objects::qp::ShortRingOffer;
-use crate::services::auth::{Auth, is_of_device};
 
 /// Packets of a round that are no stream: a message or two, or its acknowledgement.
 const FEW: usize = 4;
-
-/// Returned packets that are remembered, at most: those of a few rounds.
-const MOST_RETURNED: usize = 1024;
 
 /// Sorts the packets of a round.
 #[derive(Debug, Default)]
@@ -119,298 +109,6 @@ impl Dispatch {
     /// The short rings that were offered.
     pub(super) fn take_offers(&mut self) -> Vec<ShortRingOffer> {
         std::mem::take(&mut self.offers)
-    }
-
-    /// Sorts a frame from another process of this host.
-    pub(super) fn on_local(&mut self, nic: &Nic, frame: LocalFrame<'_>, now: Time) {
-        match frame {
-            LocalFrame::Packet {
-                origin,
-                addressing,
-                bytes,
-            } => self.on_local_packet(nic, Ingress { origin, addressing }, bytes, now),
-            LocalFrame::Forwarded {
-                from_slot,
-                by,
-                inbound,
-            } => self.on_forwarded(nic, from_slot, by, &inbound, now),
-            LocalFrame::Mad {
-                from_slot: slot,
-                by,
-                src,
-                dst,
-                mad,
-            } => {
-                self.unwanted += 1;
-                let speaker = Speaker::Link { slot, by };
-                nic.cm().on_mad(src, dst, mad, Via::Local(speaker));
-            }
-            LocalFrame::Board {
-                from_slot,
-                pid,
-                link,
-                board,
-            } => nic.services.boards.acquaint(from_slot, pid, link, board),
-            LocalFrame::ShortRing {
-                origin,
-                area,
-                notice,
-            } => self.on_short_ring_notice(nic, origin, area, notice, now),
-            LocalFrame::Returned => {
-                self.returned = (self.returned + RETURNED).min(MOST_RETURNED);
-            }
-            LocalFrame::Question(link) => self.questions.push(link),
-            LocalFrame::Lending { from_slot, lending } => {
-                nic.services.on_lending(from_slot, &lending)
-            }
-            LocalFrame::Sharing { from_slot, sharing } => {
-                nic.services.on_sharing(from_slot, &sharing)
-            }
-            LocalFrame::Unshared { from_slot, number } => {
-                nic.services.boards.on_unshared(from_slot, number);
-            }
-            LocalFrame::Dropped { qpn, by } => {
-                self.unwanted += 1;
-                if let Some(qp) = nic.services.qps.find(qpn) {
-                    qp.on_dropped(by, now);
-                }
-            }
-        }
-    }
-
-    /// A packet of another process's queue pair.
-    #[inline]
-    fn on_local_packet(&mut self, nic: &Nic, came: Ingress<'_>, bytes: &[u8], now: Time) {
-        let brief = self.deliver_brief(nic, came, bytes, now);
-        let taken = brief.unwrap_or_else(|| {
-            if Chunk::is_one(bytes) {
-                return self.deliver_chunk(nic, came.origin, bytes, now);
-            }
-            self.deliver(nic, came, bytes, now)
-        });
-        if let Err((by, why)) = taken {
-            self.unwanted += 1;
-            nic.drop_packet(came, by, why);
-            self.send_notice(nic, came.origin, by);
-        }
-    }
-
-    /// A packet of the wire that another process has received and takes for ours.
-    fn on_forwarded(
-        &mut self,
-        nic: &Nic,
-        from_slot: u16,
-        by: LocalUser,
-        inbound: &Inbound<'_>,
-        now: Time,
-    ) {
-        if !nic.services.takes_wire_from(by, inbound.addressing.dst) {
-            self.unwanted += 1;
-            nic.counters()
-                .count_denied(by.relation.into(), Denial::Origin);
-            return;
-        }
-        if !nic.services.admits_host(inbound.addressing.src.ip()) {
-            self.unwanted += 1;
-            return nic.deny_host();
-        }
-        let taken = self.taken;
-        self.on_own(nic, inbound, now);
-        if self.taken == taken {
-            self.unwanted += 1;
-            self.give_back(nic, from_slot, by);
-        } else {
-            self.on_stray(nic, inbound);
-        }
-    }
-
-    /// Another process says something about a short ring of its ring.
-    fn on_short_ring_notice(
-        &mut self,
-        nic: &Nic,
-        origin: Origin,
-        area: &Arc<SharedArea>,
-        notice: ShortRingNotice,
-        now: Time,
-    ) {
-        match notice.word {
-            // One that the ring does not have is never accepted.
-            ShortRingEvent::Offer(number) => {
-                let offer =
-                    SharedShortRing::of(area, notice.short_ring).map(|short_ring| ShortRingOffer {
-                        origin,
-                        short_ring,
-                        number,
-                        to: notice.to,
-                    });
-                self.offers.extend(offer);
-            }
-            ShortRingEvent::Run(at) => match nic.services.qps.find(notice.to) {
-                Some(qp) => qp.on_run_of_short_ring(origin, notice.short_ring, at, now),
-                // Nobody would look at what is put in.
-                None => self.send_notice(nic, origin, notice.to),
-            },
-        }
-    }
-
-    /// Packets that came over the wire together. A stream's are given to its queue pair together.
-    pub(super) fn on_inbound_run(&mut self, nic: &Nic, run: &InboundRun<'_>, now: Time) {
-        if !nic.services.admits_host(run.addressing.src.ip()) {
-            for inbound in run.singly() {
-                self.on_unlisted(nic, &inbound, now);
-            }
-            return;
-        }
-        let of_stream = run.packets.chunk_by(|a, b| dest_qp(a) == dest_qp(b));
-        for packets in of_stream {
-            let run = InboundRun { packets, ..*run };
-            if !self.deliver_run(nic, &run, now) {
-                for inbound in run.singly() {
-                    self.on_inbound(nic, &inbound, now);
-                }
-            }
-        }
-    }
-
-    /// A packet from a host that this process does not deal with. Another process of this host may,
-    /// and the connection manager looks for itself.
-    fn on_unlisted(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
-        let dest = dest_qp(inbound.packet).filter(|dest| {
-            let is_elsewhere =
-                *dest != Qpn::MULTICAST && slot_of(*dest) != nic.services.numbers.slot();
-            *dest == Qpn::GSI || is_elsewhere
-        });
-        if dest.is_none() || Drain::is_one(inbound.packet) {
-            return nic.deny_host();
-        }
-        self.on_inbound(nic, inbound, now);
-    }
-
-    /// Gives packets with the same destination to that queue pair of this process. Returns false if
-    /// there is no such, or if they are not all for it.
-    fn deliver_run(&mut self, nic: &Nic, run: &InboundRun<'_>, now: Time) -> bool {
-        let Some(dest) = run.packets.first().and_then(|packet| dest_qp(packet)) else {
-            return false;
-        };
-        let is_own = slot_of(dest) == nic.services.numbers.slot()
-            && dest != Qpn::GSI
-            && dest != Qpn::MULTICAST
-            && !run.addressing.dst.is_multicast()
-            && !run
-                .packets
-                .iter()
-                .any(|packet| Drain::is_one(packet) || AuthMessage::is_one(packet));
-        if !is_own {
-            return false;
-        }
-        let Some(qp) = self.find(nic, dest) else {
-            return false;
-        };
-        qp.on_wire_packet(now);
-        let dropped = qp.on_run(run, now);
-        self.taken += run.packets.len().saturating_sub(dropped.len());
-        for why in dropped {
-            nic.drop_packet(run.came(), dest, why);
-        }
-        self.packets += run.packets.len();
-        true
-    }
-
-    /// A packet that came over the wire; it may be for any process of this host.
-    fn on_inbound(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
-        if Drain::is_one(inbound.packet) && nic.services.answer_drain(inbound, now) {
-            return;
-        }
-        let Some(dest) = dest_qp(inbound.packet) else {
-            nic.counters().count_dropped(DropReason::Malformed);
-            return;
-        };
-        if dest == Qpn::GSI
-            || dest == Qpn::MULTICAST
-            || slot_of(dest) == nic.services.numbers.slot()
-        {
-            self.on_own(nic, inbound, now);
-            return;
-        }
-        let egress = nic.services.neighbours.reach_for_stray(slot_of(dest));
-        if matches!(egress, Err(ConnectError::NotNow { .. })) {
-            nic.counters().count_denied(Asker::Host, Denial::NoLink);
-        }
-        if egress.is_ok_and(|egress| egress.send_frame(&Frame::Forwarded(*inbound))) {
-            nic.counters().count_forwarded();
-            self.taken += 1;
-            self.passed_on += 1;
-        } else {
-            nic.counters().count_dropped(DropReason::Forward);
-        }
-    }
-
-    /// A packet for a queue pair of this process went to another one first. If that goes on, its
-    /// flow gets a socket. What comes from the shared port is no flow: it may be of several
-    /// processes.
-    fn on_stray(&mut self, nic: &Nic, inbound: &Inbound<'_>) {
-        let found =
-            dest_qp(inbound.packet).is_some_and(|dest| nic.services.qps.find(dest).is_some());
-        if found
-            && inbound.src_port != ROCE_UDP_PORT
-            && !inbound.addressing.dst.is_multicast()
-            && self.strays.count(PortFlow::of(inbound))
-        {
-            nic.services
-                .expect_flow(&inbound.addressing, inbound.src_port);
-        }
-    }
-
-    /// A packet from the wire for this process.
-    fn on_own(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
-        match nic.services.auth() {
-            Some(auth) => self.on_own_tagged(nic, auth, inbound, now),
-            None => self.on_own_open(nic, inbound, now),
-        }
-    }
-
-    /// As [`on_own`](Self::on_own), where a key is set.
-    fn on_own_tagged(&mut self, nic: &Nic, auth: &Auth, inbound: &Inbound<'_>, now: Time) {
-        if AuthMessage::is_one(inbound.packet) {
-            return nic.services.on_handshake(auth, inbound, now);
-        }
-        let dest = dest_qp(inbound.packet).unwrap_or_default();
-        if is_of_device(inbound.packet) {
-            return match inbound.opened(auth) {
-                Some(opened) => self.on_own_open(nic, &opened, now),
-                None => nic.drop_packet(inbound.came(), dest, DropReason::Unauthenticated),
-            };
-        }
-        let run = InboundRun {
-            addressing: inbound.addressing,
-            src_port: inbound.src_port,
-            packets: &[inbound.packet],
-        };
-        if !self.deliver_run(nic, &run, now) {
-            // A group's packets have no peer that could have tagged them.
-            let why = if inbound.addressing.dst.is_multicast() {
-                DropReason::Unauthenticated
-            } else {
-                DropReason::NoQp
-            };
-            nic.drop_packet(inbound.came(), dest, why);
-        }
-    }
-
-    /// A packet from the wire for this process that needs no tag, or that had a right one.
-    fn on_own_open(&mut self, nic: &Nic, inbound: &Inbound<'_>, now: Time) {
-        if let Some(answer) = Drain::parse(inbound.packet).filter(|drain| drain.room.is_some()) {
-            nic.services.on_drain_answer(inbound.came(), &answer, now);
-            return;
-        }
-        self.src_port = inbound.src_port;
-        match self.deliver(nic, inbound.came(), inbound.packet, now) {
-            // Anybody may send management datagrams.
-            Ok(()) if dest_qp(inbound.packet) == Some(Qpn::GSI) => {}
-            Ok(()) => self.taken += 1,
-            Err((by, why)) => nic.drop_packet(inbound.came(), by, why),
-        }
-        self.src_port = 0;
     }
 
     /// Gives a packet of another process of this host to its queue pair the short way, as
@@ -541,41 +239,6 @@ impl Dispatch {
             self.touched.push(nic.services.qps.find(qpn)?);
         }
         self.touched.last()
-    }
-
-    /// Gives back a packet from the wire that another process passed on and nobody wants. That
-    /// process reads the socket, so it must know that a stranger's packets take its time and this
-    /// one's.
-    fn give_back(&mut self, nic: &Nic, from_slot: u16, by: LocalUser) {
-        // What another user's link brings is held up here.
-        if !by.relation.is_own_user() {
-            return;
-        }
-        let count = self.unwelcome.entry(from_slot).or_default();
-        *count += 1;
-        if *count < RETURNED {
-            return;
-        }
-        *count = 0;
-        if let Some(egress) = nic.services.neighbours.reach_quickly(from_slot) {
-            egress.send_frame(&Frame::Dropped {
-                qpn: Qpn::SMI,
-                by: nic.services.numbers.qpn(0),
-            });
-        }
-    }
-
-    /// Tells a process that a packet of its queue pair was dropped here.
-    fn send_notice(&mut self, nic: &Nic, origin: Origin, by: Qpn) {
-        let Some(qpn) = origin.qpn() else { return };
-        if slot_of(by) != nic.services.numbers.slot()
-            || self.noticed.replace((qpn, by)) == Some((qpn, by))
-        {
-            return;
-        }
-        if let Some(egress) = nic.services.neighbours.reach_quickly(origin.slot()) {
-            egress.send_frame(&Frame::Dropped { qpn, by });
-        }
     }
 }
 
