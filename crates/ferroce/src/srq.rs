@@ -157,6 +157,25 @@ impl fmt::Debug for SharedReceiveQueue {
 
 /// An XRC domain: shared receive queues, and the targets that serve them (`ibv_open_xrcd(3)`).
 /// Clones are the same one.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::qp::{Operation, QueuePair, Work};
+/// use ferroce::srq::{SharedReceiveQueue, XrcDomain};
+/// use ferroce::transport::XrcInitiator;
+/// let pair = pair()?;
+/// let xrc = XrcDomain::new(&pair.context)?;
+/// // One target for each peer, and as many queues as there are kinds of messages.
+/// let target = QueuePair::target(&xrc)?;
+/// let shared = SharedReceiveQueue::for_xrc(&pair.domain, &xrc, &pair.completions, 16, 1)?;
+/// // The peer's initiator is connected with the target, and names the queue with each message.
+/// let number = shared.number()?;
+/// let message: Work<XrcInitiator> = Operation::Send.to(number);
+/// # let _ = (target, message);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct XrcDomain(pub(crate) Arc<XrcDomainObject>);
 

@@ -24,6 +24,16 @@ pub fn devices() -> Result<Vec<Device>> {
 }
 
 /// A device that can be opened.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// for device in ferroce::device::devices()? {
+///     let limits = device.open()?.limits()?;
+///     println!("{}: {} ports, {} queue pairs", device.name(), limits.ports, limits.max_qp);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Device(pub(crate) DeviceHandle);
 

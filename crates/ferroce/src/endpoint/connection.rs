@@ -225,6 +225,27 @@ impl fmt::Debug for Connection {
 
 /// A connection that is ready to be made: receives can be posted, so that the peer's first message
 /// finds one. Dropping it tells a peer that asked that it was rejected.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::prelude::*;
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let server = std::thread::spawn(move || -> ferroce::Result<Vec<u8>> {
+///     let prepared = listener.accept().wait()?.prepare()?;
+///     let room = prepared.connection().buffer(64)?;
+///     let receive = prepared.connection().queue_pair().receive_buffer(room)?;
+///     let connection = prepared.establish().wait()?;
+///     Ok(connection.complete(receive)?.1.to_vec())
+/// });
+/// let connection = endpoint.connect(address).wait()?;
+/// let first = connection.buffer_of(b"first")?;
+/// connection.complete(connection.queue_pair().submit_buffer(Operation::Send, first)?)?;
+/// assert_eq!(server.join().expect("no panic")?, b"first");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Prepared {
     connection: Connection,

@@ -103,6 +103,24 @@ impl fmt::Debug for Listener {
 }
 
 /// A connect request. Dropping it rejects.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::prelude::*;
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let client = std::thread::spawn(move || -> ferroce::Result<Connection> {
+///     endpoint.connector().private_data(b"who are you").connect(address).wait()
+/// });
+/// let incoming = listener.accept().wait()?;
+/// assert!(incoming.peer_parameters().private_data.starts_with(b"who are you"));
+/// incoming.reject(b"nobody")?;
+/// let rejected = client.join().expect("no panic");
+/// assert!(matches!(rejected, Err(ferroce::Error::Rejected { .. })), "{rejected:?}");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Incoming {
     line: Arc<Line>,
     setup: Setup,

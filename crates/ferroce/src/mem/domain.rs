@@ -8,7 +8,22 @@ use crate::mem::Slice;
 use crate::sys::Domain;
 use crate::{Error, Result};
 
-/// A protection domain: its queue pairs use its memory regions and no others.
+/// A protection domain: its queue pairs use its memory regions and no others. Clones are the same
+/// one.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::device::devices;
+/// use ferroce::mem::{Access, MemoryRegion, ProtectionDomain};
+/// let context = devices()?[0].open()?;
+/// let domain = ProtectionDomain::new(&context)?;
+/// let region = MemoryRegion::new(&domain, 4096, Access::Remote)?;
+/// // What is made of the domain keeps it.
+/// drop(domain);
+/// region.write(0, b"still registered")?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct ProtectionDomain(pub(crate) Arc<Domain>);
 

@@ -57,6 +57,29 @@ impl Future for Pending {
 /// Work on a [`Buffer`]; ready with the buffer when it has completed, well or not. See [`Pending`].
 ///
 /// If it is dropped, so is the buffer, once the device has let go of it.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::Buffer;
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let mut receiving = pair.far.receive_buffer(Buffer::new(&pair.domain, 64)?)?;
+/// let mut hello = Buffer::new(&pair.domain, 5)?;
+/// hello.copy_from_slice(b"hello");
+/// let _sending = pair.near.submit_buffer(Operation::Send, hello)?;
+/// let (result, message) = loop {
+///     // Brings completions to their futures. Elsewhere a driver does.
+///     pair.completions.poll()?;
+///     if let Some(ended) = receiving.try_wait() {
+///         break ended;
+///     }
+/// };
+/// assert_eq!(result?.bytes, 5);
+/// assert_eq!(*message, *b"hello");
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the buffer comes back through it"]
 #[derive(Debug)]
 pub struct PendingBuffer {
