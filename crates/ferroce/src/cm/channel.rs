@@ -10,6 +10,19 @@ use crate::{Error, Result};
 
 /// Where the events of identifiers arrive (`rdma_create_event_channel(3)`). Clones are the same
 /// one.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::cm::{EventChannel, Id};
+/// let channel = EventChannel::new()?;
+/// let listener = Id::new(&channel)?;
+/// listener.bind("127.0.0.1:0".parse()?)?;
+/// listener.listen(8)?;
+/// // Its descriptor (`AsFd`) is readable when there is an event; a loop of one's own takes them.
+/// assert!(channel.try_next_event()?.is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct EventChannel(pub(crate) Arc<Channel>);
 
@@ -52,16 +65,14 @@ impl EventChannel {
         Ok(())
     }
 
-    /// The oldest event of a [non-blocking](Self::set_nonblocking) channel, if there is one.
+    /// The oldest event, if there is one. It does not wait, whether the channel is
+    /// [non-blocking](Self::set_nonblocking) or not; while another thread waits for an event there
+    /// is none.
     ///
     /// # Errors
     /// Those of `rdma_get_cm_event(3)`.
     pub fn try_next_event(&self) -> Result<Option<Event>> {
-        match self.next_event() {
-            Ok(event) => Ok(Some(event)),
-            Err(e) if e.would_block() => Ok(None),
-            Err(e) => Err(e),
-        }
+        Ok(self.0.try_next_event()?.map(Event::new))
     }
 
     /// The next event, which must be of this kind.

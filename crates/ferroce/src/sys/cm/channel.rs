@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use ferroce_abi::cm_types::{RDMA_CM_EVENT_CONNECT_REQUEST, rdma_cm_event, rdma_event_channel};
@@ -106,19 +106,50 @@ impl Channel {
     ) -> Result<(FetchedEvent, T)> {
         let _alone = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
         let event = self.wait_and_take()?;
-        // SAFETY: the call succeeded, so an event is there until it is acknowledged, below.
+        // SAFETY: taken just now, by the thread that fetches.
+        Ok(unsafe { self.finish(event, look) })
+    }
+
+    /// [`next_event`](Self::next_event) without waiting, neither for an event nor for a thread that
+    /// waits for one; none if there is none.
+    pub(crate) fn try_next_event(self: &Arc<Self>) -> Result<Option<FetchedEvent>> {
+        let _alone = match self.fetching.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        match self.take() {
+            Err(e) if e.would_block() => Ok(None),
+            taken => {
+                let event = taken?;
+                // SAFETY: taken just now, by the thread that fetches.
+                Ok(Some(unsafe { self.finish(event, |_| ()) }.0))
+            }
+        }
+    }
+
+    /// Copies an event, and acknowledges it.
+    ///
+    /// # Safety
+    /// An event that was taken from this channel and not acknowledged, by the thread that fetches.
+    unsafe fn finish<T>(
+        self: &Arc<Self>,
+        event: *mut rdma_cm_event,
+        look: impl FnOnce(usize) -> T,
+    ) -> (FetchedEvent, T) {
+        // SAFETY: the event is there until it is acknowledged, below.
         let (fetched, known) = unsafe { self.copy(&*event) };
         let of = fetched
             .request
             .as_ref()
             .map_or(fetched.id, |(listener, _)| *listener);
         let seen = look(of);
-        // SAFETY: fetched above and not used any more.
+        // SAFETY: the caller's event, which is not used any more.
         unsafe { (self.verbs.rdma_ack_cm_event)(event) };
         // Not earlier: if this is the last reference, destroying the identifier waits for the
         // acknowledgement.
         drop(known);
-        Ok((fetched, seen))
+        (fetched, seen)
     }
 
     /// An event that is to be acknowledged. It is not C that waits for it: taking can be held, and
