@@ -15,6 +15,7 @@ pub(super) const LIST: &str = "\
 | the RFCs and manual pages | siw | Ferroce | known by |
 |---|---|---|---|
 | The initiator takes FPDUs as soon as it has the reply. | one that comes with the reply, or right behind it, ends the connection (CONNECT_ERROR -22) | holds its first FPDU back for 30 ms, or until the peer has sent one | hand |
+| The responder takes FPDUs as soon as it has sent its reply. | one that comes before it has given the socket to the queue pair, right after the reply, is not noticed until more comes | sends at once: it cannot know | source |
 | A SEND that TCP has taken completes with success. | LOC_QP_OP_ERR if the peer's FIN or TERMINATE comes before its call of TCP returns | keeps the connection open for 30 ms behind the peer's last FPDU, or until the peer closes it; its TERMINATE waits for nothing | hand: `client-server`, `ib_write_bw -R`, `iwarp-ends wrong-rkey` |
 | A program that is rejected gets the private data. | none of it if the FIN comes in the packet of the reply, as a busy receiver merges them | leaves it to the peer to close the connection, for 30 ms | hand: `iwarp-ends rejected` |
 | A work request whose local key opens nothing completes with LOC_PROT_ERR, and the connection ends. | LOC_QP_OP_ERR, a TERMINATE, and no end for its own program | LOC_PROT_ERR, the end on both sides | hand: `iwarp-ends bad-lkey` |

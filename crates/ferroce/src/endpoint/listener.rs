@@ -111,10 +111,10 @@ impl fmt::Debug for Listener {
 /// let listener = endpoint.listen("127.0.0.1:0")?;
 /// let address = listener.local_addr()?;
 /// let client = std::thread::spawn(move || -> ferroce::Result<Connection> {
-///     endpoint.connector().private_data(b"who are you").connect(address).wait()
+///     endpoint.connector().private_data(b"your name").connect(address).wait()
 /// });
 /// let incoming = listener.accept().wait()?;
-/// assert!(incoming.peer_parameters().private_data.starts_with(b"who are you"));
+/// assert!(incoming.peer_parameters().private_data.starts_with(b"your name"));
 /// incoming.reject(b"nobody")?;
 /// let rejected = client.join().expect("no panic");
 /// assert!(matches!(rejected, Err(ferroce::Error::Rejected { .. })), "{rejected:?}");
