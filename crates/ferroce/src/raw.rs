@@ -13,7 +13,8 @@
 //! as the object. Shared receive queues and targets of XRC have functions of their own:
 //! [`from_raw_xrc`](crate::srq::SharedReceiveQueue::from_raw_xrc) and
 //! [`from_raw_target`](crate::qp::QueuePair::from_raw_target). For queues and queue pairs it is
-//! held against what C says of them. C does not say by which address work names a region: see
+//! held against what C says of them, as far as the provider says it. C does not say by which
+//! address work names a region: see
 //! [`MemoryRegion::from_raw`](crate::mem::MemoryRegion::from_raw).
 //!
 //! ```

@@ -66,8 +66,8 @@ impl EventChannel {
     }
 
     /// The oldest event, if there is one. It does not wait, whether the channel is
-    /// [non-blocking](Self::set_nonblocking) or not; while another thread waits for an event there
-    /// is none.
+    /// [non-blocking](Self::set_nonblocking) or not; while another thread waits for an event, or
+    /// takes one, there is none.
     ///
     /// # Errors
     /// Those of `rdma_get_cm_event(3)`.

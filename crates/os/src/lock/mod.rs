@@ -30,8 +30,8 @@ const LONGEST: i64 = 200_000;
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 
-/// A value that one thread at a time works with. A panic does not open it to others: products abort
-/// then.
+/// A value that one thread at a time works with. A panic with the lock in hand opens it to others,
+/// where it does not end the process: the value is to be whole between any two steps.
 pub struct Lock<T> {
     state: AtomicU32,
     bias: Bias,

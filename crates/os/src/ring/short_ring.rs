@@ -194,8 +194,12 @@ pub fn is_filled(area: &impl ShortRingArea, at: u32) -> bool {
 }
 
 /// Whether the consumer has read further than to a position, for a look without the producer.
+///
+/// That may be by more than the ring has slots: the producer looks for room by itself, and puts in
+/// more before the position is brought up to date. A run begins at positions that are ahead of what
+/// was read, so the distance has a sign.
 #[inline]
 pub fn has_read_past(area: &impl ShortRingArea, at: u32) -> bool {
     let read = || area.load(ShortRingWord::Read, Ordering::Acquire);
-    area.is_ours() && (1..=area.slots()).contains(&read().wrapping_sub(at))
+    area.is_ours() && read().wrapping_sub(at).cast_signed() > 0
 }

@@ -6,7 +6,7 @@ use crate::data::{each_descriptor, sent};
 use crate::errno::{self, kept};
 use crate::next::{Next, hooks};
 use crate::table::{self, Kind, ListenerSockets};
-use crate::{exec, stand_in, sys};
+use crate::{exec, filter, stand_in, sys};
 
 type Send = unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> isize;
 type SendMessage = unsafe extern "C" fn(c_int, *const libc::msghdr, c_int) -> isize;
@@ -135,7 +135,8 @@ hooks! {
             // SAFETY: a message, as sendmsg(2) asks for.
             let (control, length): (_, usize) =
                 unsafe { ((*message).msg_control, (*message).msg_controllen as _) };
-            if length > 0 && length <= CONTROL_MOST && kept(|| sys::is_readable(control, length)) {
+            let is_read = length > 0 && length <= CONTROL_MOST && !filter::is_installed();
+            if is_read && kept(|| sys::is_readable(control, length)) {
                 // SAFETY: the header, and the control data, can be read.
                 kept(|| unsafe { each_descriptor(message, handed_on) });
             }

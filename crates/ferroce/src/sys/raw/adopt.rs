@@ -189,8 +189,8 @@ impl SharedReceiveQueue {
     /// and all that is made from it are gone.
     ///
     /// # Errors
-    /// [`Error::Misuse`](crate::Error::Misuse) for a queue that is not of XRC or of another domain,
-    /// and for parts of different contexts. It stays the caller's then.
+    /// [`Error::Misuse`](crate::Error::Misuse) for a queue that is not of XRC, if the provider says
+    /// so, or of another domain, and for parts of different contexts. It stays the caller's then.
     ///
     /// # Safety
     /// As [`from_raw`](Self::from_raw), but of that XRC domain, and its receives complete in that
@@ -213,7 +213,7 @@ impl SharedReceiveQueue {
     ///
     /// # Safety
     /// As [`borrow_raw`](Self::borrow_raw), but of that XRC domain, and its receives complete in
-    /// that queue.
+    /// that queue. The caller destroys it before both.
     pub unsafe fn borrow_raw_xrc(
         domain: &ProtectionDomain,
         xrc: &XrcDomain,

@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ferroce_os::ring::{
-    Head, LONGEST, Long, ShortRingAck, ShortRingArea as _, ShortRingRefusal, ShortRingSender,
-};
+use ferroce_os::ring::{Head, LONGEST, Long, ShortRingAck, ShortRingRefusal, ShortRingSender};
 use ferroce_proto::ids::{Msn, Psn};
 use ferroce_proto::rc::FastOutcome;
 use ferroce_proto::time::Time;
@@ -48,12 +46,6 @@ pub(super) struct Sending {
     /// PSN behind the last message of the last run: the next one must have it.
     pub(super) next: Option<Psn>,
     /// Up to where what the receiver has read was taken as acknowledged.
-    ///
-    /// Invariant: the eye tells of all that was read behind it.
-    /// Enforced by: `on_pushed`, since `has_read_past` looks no further than a ring has slots. The
-    /// sender itself looks for room as well, and puts in more before the queue pair takes what was
-    /// read.
-    /// If broken: messages that were received never complete.
     pub(super) seen: u32,
     /// Whether the receiver has been woken for what was put in.
     pub(super) late: LateWake,
@@ -192,9 +184,6 @@ impl Sending {
     fn on_pushed(&mut self, at: u32, psn: Psn, packets: u32) {
         if self.next.is_none() {
             self.known = Some((at, psn));
-        }
-        if at.wrapping_sub(self.seen) >= self.sender.area().slots() {
-            self.eye.has_read();
         }
         self.next = Some(psn.plus(packets));
     }

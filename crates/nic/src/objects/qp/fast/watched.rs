@@ -21,8 +21,6 @@ use crate::objects::services::Services;
 const NOWHERE: u64 = 1 << 32;
 /// No position: there will never be anything.
 const CLOSED: u64 = 1 << 33;
-/// No position: the consumer is known to have read, and that is not taken yet.
-const READ: u64 = 1 << 34;
 
 /// End of a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +81,6 @@ impl Eye {
         }
     }
 
-    /// The consumer has read further than to the position, as its sender found when it needed room.
-    /// The caller has the queue pair's lock.
-    #[cold]
-    pub(crate) fn has_read(&self) {
-        self.at.store(READ, Ordering::Relaxed);
-    }
-
     /// What was taken is still to be said, or was said. The caller has the queue pair's lock.
     #[inline]
     pub(crate) fn hold(&self, holds: bool) {
@@ -126,10 +117,10 @@ impl Eye {
     #[inline]
     fn look(&self) -> Seen {
         let at = self.at.load(Ordering::Relaxed);
-        match at {
-            _ if self.has_news_at(at) => Seen::News,
+        match u32::try_from(at) {
+            Ok(at) if self.has_news_at(at) => Seen::News,
             _ if self.holds() => Seen::AckDue,
-            CLOSED => Seen::Closed,
+            _ if at == CLOSED => Seen::Closed,
             _ => Seen::Nothing,
         }
     }
@@ -146,15 +137,15 @@ impl Eye {
     /// Whether there is something for the queue pair.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        self.has_news_at(self.at.load(Ordering::Relaxed))
+        let at = u32::try_from(self.at.load(Ordering::Relaxed));
+        at.is_ok_and(|at| self.has_news_at(at))
     }
 
     #[inline]
-    fn has_news_at(&self, at: u64) -> bool {
-        match (u32::try_from(at), self.end) {
-            (Ok(at), RingEnd::Receiving) => is_filled(&self.short_ring, at),
-            (Ok(at), RingEnd::Sending) => has_read_past(&self.short_ring, at),
-            (Err(_), _) => at == READ,
+    fn has_news_at(&self, at: u32) -> bool {
+        match self.end {
+            RingEnd::Receiving => is_filled(&self.short_ring, at),
+            RingEnd::Sending => has_read_past(&self.short_ring, at),
         }
     }
 }
