@@ -368,6 +368,13 @@ impl RcQp {
         self.requester.flight.outstanding()
     }
 
+    /// Whether no work request finds a place in the send queue until one is acknowledged.
+    #[must_use]
+    #[inline]
+    pub fn is_send_queue_full(&self) -> bool {
+        self.requester.queue.len() >= self.shared.config.cap.max_send_wr as usize
+    }
+
     /// If a short message and an acknowledgement are all that there is to send, the message goes
     /// first, once. On the wire the two make one run then, since the last packet of a run may be
     /// the shorter one. The receiver of a run looks at the acknowledgement first.

@@ -10,6 +10,7 @@ use ferroce_proto::verbs::QpType;
 use ferroce_proto::wire::{OpInfo, Opcode, Packet};
 
 use super::Qp;
+use super::guard::General;
 use super::locked::Locked;
 use super::transport::Transport;
 use crate::Cq;
@@ -203,17 +204,24 @@ impl Qp {
     /// Says at once what might wait, and hears what was said: its end, or that of the process, is
     /// near. What the peer has taken by now is done, and not flushed.
     pub(crate) fn speak_up(&self, now: Time) {
-        if self.waits_within_host() {
-            self.pd.context().engine().hear();
-        }
-        let mut locked = self.lock();
-        self.run_short_rings(&mut locked, now);
+        let mut locked = self.hear(now);
         if locked.short_rings.publish_delayed_ack() {
             self.tell_who_sleeps(&mut locked);
         }
         self.transmit(&mut locked, now);
         self.leave_last_word(&mut locked, now);
         self.keep_timer(&mut locked);
+    }
+
+    /// Takes what a peer of this host has said by now. Returns with the lock.
+    #[cold]
+    pub(super) fn hear(&self, now: Time) -> General<'_> {
+        if self.waits_within_host() {
+            self.pd.context().engine().hear();
+        }
+        let mut locked = self.lock();
+        self.run_short_rings(&mut locked, now);
+        locked
     }
 
     /// Whether a peer of this host has something to acknowledge, and may have done so: its packets

@@ -307,6 +307,12 @@ impl Transport {
         matches!(self, Self::Rc(rc) if rc.is_unanswered())
     }
 
+    /// As [`RcQp::is_send_queue_full`].
+    #[inline]
+    pub(super) fn is_send_queue_full(&self) -> bool {
+        matches!(self, Self::Rc(rc) if rc.is_send_queue_full())
+    }
+
     /// As [`RcQp::let_ack_follow`].
     pub(super) fn let_ack_follow(&mut self) {
         if let Self::Rc(rc) = self {

@@ -32,8 +32,7 @@ impl RcQp {
         send: &PlainSend<'r>,
     ) -> Option<LongMessage<'r>> {
         debug_assert!(self.fast_head().is_some());
-        let is_full = self.requester.queue.len() >= self.shared.config.cap.max_send_wr as usize;
-        if is_full {
+        if self.is_send_queue_full() {
             return None;
         }
         self.long_message(opens, send)
