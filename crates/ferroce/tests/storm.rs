@@ -101,7 +101,7 @@ impl<'s> Sailor<'s> {
         &self.sea.pairs[self.random.below(PAIRS)][self.random.below(2)]
     }
 
-    /// A buffer of bytes that are all the same, of a random length.
+    /// A buffer of a random length, filled with one byte.
     fn buffer(&mut self) -> Buffer {
         let length = 1 + self.random.below(ROOM - 1);
         let pooled = match self.random.below(2) {

@@ -37,7 +37,7 @@ impl Drop for CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// Creates a completion queue of at least so many entries, whose channel does not block.
+    /// Creates a completion queue of at least `entries` entries, whose channel does not block.
     ///
     /// # Safety
     /// `context` is live until this is dropped.

@@ -40,7 +40,7 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    /// Memory of so many zero bytes.
+    /// Memory of `len` zero bytes.
     ///
     /// # Safety
     /// `pd` is live and outlives the memory.

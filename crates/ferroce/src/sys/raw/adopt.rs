@@ -99,8 +99,8 @@ of_raw! {
     SharedReceiveQueue(domain: &ProtectionDomain, raw: ibv_srq) -> Result<Self>,
     // SAFETY: the caller's promise.
     owned => unsafe { SharedQueue::adopt(&domain.0, raw, owned) }.map(Self),
-    "A live queue, not of XRC (see [`from_raw_xrc`](Self::from_raw_xrc)), to which nothing was posted, and of which no event is \
-     unacknowledged. From now on this crate alone posts to \
+    "A live queue, not of XRC (see [`from_raw_xrc`](Self::from_raw_xrc)), to which nothing was \
+     posted, and of which no event is unacknowledged. From now on this crate alone posts to \
      it, and alone polls what its receives complete in.";
 
     /// An XRC domain that C has opened.

@@ -178,7 +178,7 @@ impl RoundState {
         }
     }
 
-    /// Keeps new links waiting after so many were refused or cut since `begun`, so that a stranger
+    /// Keeps new links waiting after links were refused or cut since `begun`, so that a stranger
     /// that connects again and again neither wakes this thread each time nor takes more than a part
     /// of its time.
     fn hold_up_listener(&mut self, nic: &Nic, refused: Brought, begun: Time, now: Time) {

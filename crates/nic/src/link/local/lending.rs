@@ -38,7 +38,7 @@ pub(crate) enum LendAnswer {
     Empty,
     /// The queue is not empty any more: a target that still needs a receive may ask again.
     Ready,
-    /// A receive, by its number, with room for so many bytes.
+    /// A receive, by its number, with room for `room` bytes.
     Lent {
         /// Number by which the owner knows the loan.
         loan: u32,

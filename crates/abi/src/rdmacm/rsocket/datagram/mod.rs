@@ -253,8 +253,8 @@ impl DatagramSocket {
     /// `rshutdown`.
     ///
     /// # Errors
-    /// A socket that is not connected hears ENOTCONN: its directions have ended all the same, as in
-    /// the kernel (`inet_shutdown`).
+    /// Ends directions of the socket. One that is not connected hears ENOTCONN, and has ended them
+    /// all the same, as in the kernel (`inet_shutdown`).
     pub(super) fn shutdown(&self, how: c_int) -> Result<()> {
         let mut state = self.state();
         let shut = self.udp.shutdown(how);
