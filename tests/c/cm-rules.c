@@ -110,6 +110,28 @@ static pthread_t put_to_sleep(struct sleeper *sleeper)
 	return thread;
 }
 
+/* rping's main thread does it to the thread that fetches its events. */
+static void destroyed_while_going_to_sleep(void)
+{
+	for (int i = 0; i < 2000; i++) {
+		struct sleeper sleeper = { .channel = channel_of(0) };
+		pthread_t thread;
+		void *result;
+
+		MUST(pthread_create(&thread, NULL, sleep_on_channel, &sleeper));
+		while (sleeper.tid == 0)
+			;
+		for (atomic_int spin = 0; spin < i % 200 * 10; spin++)
+			;
+		rdma_destroy_event_channel(sleeper.channel);
+		/* Long enough for a call that is going to fail. */
+		usleep(50);
+		MUST(pthread_cancel(thread));
+		MUST(pthread_join(thread, &result));
+		EXPECT(result == PTHREAD_CANCELED);
+	}
+}
+
 static void channel_rules(void)
 {
 	struct rdma_event_channel *channel = channel_of(O_NONBLOCK);
@@ -150,6 +172,7 @@ static void channel_rules(void)
 	MUST(pthread_cancel(thread));
 	MUST(pthread_join(thread, &result));
 	EXPECT(result == PTHREAD_CANCELED);
+	destroyed_while_going_to_sleep();
 }
 
 /* `localhost` without a port stands for any device's address until it is used: libfabric looks for all devices there. */

@@ -16,7 +16,7 @@ use super::multicast::{self, Group};
 use super::transition::ReadLimits;
 use super::types::{RDMA_CM_EVENT_USER, rdma_cm_event, rdma_cm_id, rdma_event_channel};
 use super::{lock, transition};
-use crate::errno::{as_minus_one, invalid};
+use crate::errno::{as_minus_one, errno, invalid};
 use crate::verbs::acks::Acks;
 use crate::verbs::wait;
 
@@ -280,7 +280,13 @@ pub(super) fn fetch(channel: ChannelRef) -> Result<*mut rdma_cm_event, ()> {
         return Err(());
     };
     loop {
-        wait::take_one(fd)?;
+        if wait::take_one(fd).is_err() {
+            if errno() == libc::EBADF && channel.get().is_none() {
+                // Destroyed between the look at it and the sleep.
+                channel::stay_blocked();
+            }
+            return Err(());
+        }
         let Some(source) = channel.get() else {
             channel::stay_blocked();
             return Err(());
