@@ -98,7 +98,7 @@ static pthread_t put_to_sleep(struct sleeper *sleeper)
 
 	MUST(pthread_create(&thread, NULL, sleep_on_channel, sleeper));
 	while (sleeper->tid == 0)
-		;
+		sched_yield();
 	snprintf(path, sizeof path, "/proc/self/task/%d/stat", sleeper->tid);
 	for (int quiet = 0; quiet < 3; quiet = state == 'S' ? quiet + 1 : 0) {
 		FILE *stat = fopen(path, "r");
@@ -113,14 +113,14 @@ static pthread_t put_to_sleep(struct sleeper *sleeper)
 /* rping's main thread does it to the thread that fetches its events. */
 static void destroyed_while_going_to_sleep(void)
 {
-	for (int i = 0; i < 2000; i++) {
+	for (int i = 0; i < 500; i++) {
 		struct sleeper sleeper = { .channel = channel_of(0) };
 		pthread_t thread;
 		void *result;
 
 		MUST(pthread_create(&thread, NULL, sleep_on_channel, &sleeper));
 		while (sleeper.tid == 0)
-			;
+			sched_yield();
 		for (atomic_int spin = 0; spin < i % 200 * 10; spin++)
 			;
 		rdma_destroy_event_channel(sleeper.channel);

@@ -93,8 +93,8 @@ static void server_completion(struct connection *conn, const struct ibv_wc *wc)
 		conn->named = true;
 	} else if (length == 0) {
 		EXPECT(conn->done == conn->size);
-		conn->over = true;
 		send_message(conn, MSG_DONE);
+		conn->over = true;
 		return;
 	} else {
 		EXPECT(length <= MAX_CHUNK && conn->done + length <= conn->size);
@@ -164,8 +164,8 @@ static void client_completion(struct connection *conn, const struct ibv_wc *wc)
 		break;
 	case MSG_DONE:
 		EXPECT(conn->done == size);
-		conn->over = true;
 		MUST(rdma_disconnect(conn->id));
+		conn->over = true;
 		return;
 	default:
 		die("message of type %d", message.type);
@@ -246,7 +246,9 @@ static void finish(struct rdma_cm_id *id)
 {
 	struct connection *conn = id->context;
 
-	EXPECT(conn->over);
+	/* The end may be here before the completion thread is done with the connection. */
+	while (!conn->over)
+		usleep(100);
 	rdma_destroy_qp(id);
 	MUST(ibv_dereg_mr(conn->buffer_mr));
 	MUST(ibv_dereg_mr(conn->message_mr));

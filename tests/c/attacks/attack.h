@@ -1,7 +1,8 @@
 /*
  * What the attacking programs share: the time that they have, and how they say what they have done.
  *
- * Every program's first argument is how many seconds it goes on. It prints "injected N" from time to time and at its end, N being how
+ * Every program's first argument is how many seconds it goes on, and, behind a comma, how many injections there are to be however long
+ * they take. It prints "injected N" from time to time and at its end, N being how
  * many times it has really done what it is for, and ends with 0 however the attack went: whether it did harm is seen at its victim.
  */
 #ifndef FERROCE_TESTS_ATTACK_H
@@ -17,7 +18,7 @@
 
 static struct {
 	long until_ms, next_ms;
-	unsigned long injected;
+	unsigned long injected, least;
 } attack;
 
 static long UNUSED now_ms(void)
@@ -34,17 +35,20 @@ static void UNUSED tell(void)
 	fflush(stdout);
 }
 
-/* Begins: `seconds` is the program's first argument. */
-static void UNUSED begin_attack(const char *seconds)
+/* Begins: `extent` is the program's first argument. */
+static void UNUSED begin_attack(char *extent)
 {
+	char *seconds = strsep(&extent, ",");
 	unsigned long limit = number(seconds, 1, 100000);
 
+	if (extent != NULL)
+		attack.least = number(extent, 0, 1000000000);
 	deadline(limit + 60);
 	signal(SIGPIPE, SIG_IGN);
 	attack.until_ms = now_ms() + (long)limit * 1000;
 }
 
-/* Whether there is time left. Says ten times a second what was done. */
+/* Whether there is something left to do. Says ten times a second what was done. */
 static bool UNUSED goes_on(void)
 {
 	long now = now_ms();
@@ -53,7 +57,7 @@ static bool UNUSED goes_on(void)
 		tell();
 		attack.next_ms = now + 100;
 	}
-	return now < attack.until_ms;
+	return now < attack.until_ms || attack.injected < attack.least;
 }
 
 /* PSNs that forgers try, from the first one of a connection on: more than it uses in the seconds that an attack takes. To try all 2^24 takes

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use crate::cleanup;
 
 /// How often a condition is looked at.
-const GLANCE: Duration = Duration::from_millis(3);
+pub(super) const GLANCE: Duration = Duration::from_millis(3);
 
 /// A running or ended program. Dropping it kills it and what it started.
 #[derive(Debug)]

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::net::{Net, Place, Side};
-use super::process::Process;
+use super::process::{GLANCE, Process};
 use super::user::User;
 
 /// What a test's code gets.
@@ -133,11 +133,17 @@ impl Stage {
         Ok(process.output())
     }
 
-    /// Whether the processes of the test are all gone.
+    /// Whether the processes of the test are all gone. The children of one that was ended may be
+    /// about to go: the test's deadline holds for them too.
     pub(crate) fn check_empty(&self) -> Result<(), String> {
-        match self.net.processes() {
-            0 => Ok(()),
-            n => Err(format!("{n} processes were left behind")),
+        loop {
+            match self.net.processes() {
+                0 => return Ok(()),
+                n if Instant::now() >= self.deadline => {
+                    return Err(format!("{n} processes were left behind"));
+                }
+                _ => std::thread::sleep(GLANCE),
+            }
         }
     }
 

@@ -38,8 +38,9 @@ const ROUNDS_AGAIN: u32 = 128;
 /// Number of rounds without a system call that take as long as one with it.
 const CALL_ROUNDS: u32 = 8;
 
-/// Time for another thread's round to end that this one needs the next of.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Time for another thread's round to end that this one needs the next of. Rounds take
+/// microseconds, but their thread may have lost its processor.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What only one round at a time uses.
 #[derive(Debug)]

@@ -14,9 +14,10 @@ const LEAST_WINDOW: u64 = 16 << 10;
 const QUESTIONS_PER_WINDOW: u64 = 4;
 /// While the window is closed, a question that may be lost is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(5);
-/// So long a receiver may say nothing while the window is closed. Then it is taken for one that
-/// never will.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// So many questions of a closed window a receiver may leave without an answer. Then it is taken
+/// for one that never will. (Not a time: it would run on while this process has no processor, and
+/// the answers lie unread.)
+const PATIENCE: u32 = 20;
 /// How often a peer that does not answer is asked.
 const SELDOM: Duration = Duration::from_millis(500);
 /// Unanswered questions that are kept.
@@ -55,8 +56,8 @@ pub(super) struct FlowState {
     asked_at: Option<Time>,
     /// Questions without an answer: the mark, and what was sent before.
     open: VecDeque<(u64, u64)>,
-    /// Since when nothing may be sent.
-    closed_at: Option<Time>,
+    /// Questions that were asked since nothing may be sent; `None`: something may.
+    asked_closed: Option<u32>,
 }
 
 impl FlowState {
@@ -69,7 +70,7 @@ impl FlowState {
             asked: 0,
             asked_at: None,
             open: VecDeque::new(),
-            closed_at: None,
+            asked_closed: None,
         }
     }
 
@@ -80,19 +81,15 @@ impl FlowState {
         }
         let used = self.sent - self.taken;
         if used < self.window {
-            self.closed_at = None;
+            self.asked_closed = None;
             return Quota::Room(self.window - used);
         }
-        let closed_at = *self.closed_at.get_or_insert(now);
-        if now >= closed_at + PATIENCE {
+        let again = self.asked_at.map_or(now, |at| at + AGAIN);
+        if *self.asked_closed.get_or_insert(0) >= PATIENCE && now >= again {
             self.give_up();
             return Quota::Room(u64::MAX);
         }
-        let again = self
-            .asked_at
-            .map_or(now, |at| at + AGAIN)
-            .max(now + AGAIN / 2);
-        Quota::Wait(again.min(closed_at + PATIENCE))
+        Quota::Wait(again.max(now + AGAIN / 2))
     }
 
     /// Something was sent. Returns whether a question is due behind it.
@@ -107,7 +104,7 @@ impl FlowState {
 
     /// Whether it is time to repeat a question.
     pub(super) fn wants_again(&self, now: Time) -> bool {
-        self.closed_at.is_some() && self.asked_at.is_none_or(|at| now >= at + AGAIN)
+        self.asked_closed.is_some() && self.asked_at.is_none_or(|at| now >= at + AGAIN)
     }
 
     /// A question goes out.
@@ -116,6 +113,7 @@ impl FlowState {
             self.open.pop_front();
         }
         self.open.push_back((mark, self.sent));
+        self.asked_closed = self.asked_closed.map(|asked| asked + 1);
         (self.asked, self.asked_at) = (self.sent, Some(now));
     }
 
@@ -130,7 +128,7 @@ impl FlowState {
         self.taken = self.taken.max(taken);
         self.receiver = FlowReceiver::Answers;
         self.window = u64::from(room).max(LEAST_WINDOW);
-        self.closed_at = None;
+        self.asked_closed = None;
         true
     }
 
@@ -138,7 +136,7 @@ impl FlowState {
     fn give_up(&mut self) {
         self.receiver = FlowReceiver::Silent;
         self.taken = self.sent;
-        self.closed_at = None;
+        self.asked_closed = None;
     }
 }
 
@@ -206,14 +204,33 @@ mod tests {
     }
 
     #[test]
-    fn who_never_answers_bounds_nothing_until_he_does() {
+    fn a_receiver_that_never_answers_bounds_nothing_until_it_does() {
         let (mut flow, mut mark) = (FlowState::new(), 0);
-        let marks = fill(&mut flow, ms(7), &mut mark);
-        assert_eq!(flow.quota(ms(105)), Quota::Wait(ms(107)));
-        assert_eq!(room(&mut flow, ms(107)), Some(u64::MAX));
-        assert!(!flow.on_sent(1 << 30, ms(108)), "asked not long ago");
-        assert!(flow.on_sent(1 << 30, ms(507)), "but now and then");
-        assert!(flow.on_answer(marks[3], 100 << 10), "late");
-        assert_eq!(room(&mut flow, ms(508)), Some(100 << 10));
+        fill(&mut flow, ms(7), &mut mark);
+        for again in 1..=20 {
+            let now = ms(7 + 5 * again);
+            assert_eq!(room(&mut flow, now), None);
+            assert!(flow.wants_again(now));
+            flow.on_asked(500 + again, now);
+        }
+        assert_eq!(
+            room(&mut flow, ms(111)),
+            None,
+            "the last one may be answered"
+        );
+        assert_eq!(room(&mut flow, ms(112)), Some(u64::MAX));
+        assert!(!flow.on_sent(1 << 30, ms(113)), "asked not long ago");
+        assert!(flow.on_sent(1 << 30, ms(607)), "but now and then");
+        assert!(flow.on_answer(520, 100 << 10), "late");
+        assert_eq!(room(&mut flow, ms(608)), Some(100 << 10));
+    }
+
+    #[test]
+    fn a_sender_without_a_processor_does_not_give_its_receiver_up() {
+        let (mut flow, mut mark) = (FlowState::new(), 0);
+        let marks = fill(&mut flow, ms(0), &mut mark);
+        assert_eq!(room(&mut flow, ms(10_000)), None, "the answer lies unread");
+        assert!(flow.on_answer(marks[3], 100 << 10));
+        assert_eq!(room(&mut flow, ms(10_000)), Some(100 << 10));
     }
 }

@@ -23,7 +23,7 @@ use victim::{DESCRIPTORS, Growth, Victim, newcomer};
 
 /// A user that is neither a victim nor an attacker, but where slots are squatted on.
 const THIRD: User = User::Nobody;
-/// Seconds that an attack goes on.
+/// Seconds that an attack goes on, and longer on a busy machine, until its injections are made.
 const SECONDS: &str = "2";
 /// Seconds that a row may take on a busy machine.
 const LIMIT: u64 = 90;
@@ -133,7 +133,7 @@ fn names(stage: &Stage, row: &Row) -> Result<Option<Process>, String> {
 
 fn start(stage: &Stage, row: &Row, victim: &Victim) -> Result<Process, String> {
     let (program, arguments) = row.words.split_first().ok_or("a row without a program")?;
-    let mut words = vec![stage.built(program), SECONDS.to_owned()];
+    let mut words = vec![stage.built(program), format!("{SECONDS},{}", row.least)];
     words.extend(arguments.iter().map(|word| victim.filled(stage, word)));
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (user, side) = row.attacker;
