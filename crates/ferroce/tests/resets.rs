@@ -3,9 +3,11 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ferroce::cq::WorkStatus;
 use ferroce::mem::{Buffer, RawPiece};
@@ -51,6 +53,61 @@ fn nothing_that_is_posted_during_a_reset_stays_behind() {
         let flushed = receives.into_iter().filter_map(|mut it| it.try_wait());
         let flushed = flushed.filter(|(ended, _)| ended.is_err());
         assert_eq!(flushed.count(), count);
+    }
+}
+
+/// Posts a receive in a scope and sleeps until it has ended, in a thread. The queue pair comes once
+/// it is posted, and the work's status when the scope has ended.
+fn sleep_in_scope(bare: &Arc<Bare>, waits: Waits) -> (QueuePair<Rc>, Receiver<WorkStatus>) {
+    let (posted, posting): (Sender<QueuePair<Rc>>, _) = channel();
+    let (ended, ending) = channel();
+    let bare = Arc::clone(bare);
+    thread::spawn(move || {
+        let queue_pair = bare.builder().build().unwrap();
+        bare.init(&queue_pair);
+        let mut room = [0; 8];
+        let status = bare.domain.scope(Duration::MAX, |scope| {
+            let room = scope.register_mut(&mut room).unwrap();
+            let receiving = scope.receive(&queue_pair, room).unwrap();
+            posted.send(queue_pair).unwrap();
+            match waits {
+                Waits::ForTheWork => receiving.wait().unwrap().0.unwrap_err().status,
+                Waits::AtTheEnd => WorkStatus::FLUSHED,
+            }
+        });
+        ended.send(status).unwrap();
+    });
+    (posting.recv_timeout(DEADLINE).unwrap(), ending)
+}
+
+#[derive(Clone, Copy)]
+enum Waits {
+    ForTheWork,
+    AtTheEnd,
+}
+
+/// No completion tells of work that a reset takes back, or the end of a queue pair: a thread that
+/// sleeps for the work is woken all the same.
+#[test]
+fn a_thread_that_sleeps_in_a_scope_is_woken_when_its_work_is_taken_back() {
+    const ROUNDS: usize = 20;
+    let bare = Arc::new(Bare::new());
+    for round in 0..ROUNDS {
+        let waits = [Waits::ForTheWork, Waits::AtTheEnd][round % 2];
+        let (queue_pair, ending) = sleep_in_scope(&bare, waits);
+        // While a thread sleeps, it is the queue's driver itself.
+        let begun = Instant::now();
+        while bare.completions.driver().is_ok() {
+            assert!(begun.elapsed() < DEADLINE, "no thread has gone to sleep");
+            thread::yield_now();
+        }
+        if round % 4 < 2 {
+            queue_pair.reset().unwrap();
+        } else {
+            drop(queue_pair);
+        }
+        let status = ending.recv_timeout(DEADLINE).expect("it woke");
+        assert_eq!(status, WorkStatus::FLUSHED);
     }
 }
 

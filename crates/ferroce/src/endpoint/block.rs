@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use super::shared::Runtime;
 use crate::Result;
@@ -48,9 +49,10 @@ pub(super) fn on<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Outpu
             if sleeper.woken.swap(false, Ordering::AcqRel) {
                 break;
             }
-            wait_either(shared.as_fd(), sleeper.signal.as_fd())?;
-            // Before the look at `woken`: a waking thread sets that first.
-            sleeper.signal.lower();
+            if wait_either(shared.as_fd(), sleeper.signal.as_fd(), Duration::MAX)? {
+                // Before the look at `woken`: a waking thread sets that first.
+                sleeper.signal.lower();
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::cq::{Done, WorkError};
 use crate::mem::{Access, ProtectionDomain, RemoteAccess, RemoteRegion};
@@ -22,6 +22,32 @@ pub use memory::{RefusedBytes, ScopedBytes, ScopedBytesMut};
 
 /// A scope in which borrowed memory can be sent from and received into: see
 /// [`ProtectionDomain::scope`].
+///
+/// Peers reach what is exposed, and bytes that were read come back:
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::atomic::AtomicU8;
+/// use std::time::Duration;
+/// use ferroce::mem::RemoteAccess;
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let board = [5, 6, 7].map(AtomicU8::new);
+/// let mut copy = [0; 3];
+/// pair.domain.scope(Duration::from_secs(1), |scope| {
+///     let remote = scope.expose(&board, RemoteAccess::READ)?;
+///     let copy = scope.register_mut(&mut copy)?;
+///     let reading = scope.fetch(&pair.near, Operation::Read(remote.at(0)), copy)?;
+///     let (done, copy) = reading.wait()?;
+///     done?;
+///     assert_eq!(*copy, [5, 6, 7]);
+///     Ok::<_, ferroce::Error>(())
+/// })?;
+/// assert_eq!(copy, [5, 6, 7]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     domain: &'scope ProtectionDomain,
     posts: &'scope Posts,
@@ -42,14 +68,16 @@ impl ProtectionDomain {
     /// holds whatever became of the scope's values, also if they were leaked with
     /// [`std::mem::forget`].
     ///
-    /// ```no_run
-    /// # fn talk(domain: &ferroce::mem::ProtectionDomain, a: &ferroce::qp::QueuePair, b: &ferroce::qp::QueuePair) -> ferroce::Result<()> {
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use ferroce::qp::Operation;
+    /// let pair = pair()?;
     /// let mut room = [0; 64];
-    /// let bytes = domain.scope(std::time::Duration::from_secs(1), |scope| {
-    ///     let receiving = scope.receive(a, scope.register_mut(&mut room)?)?;
+    /// let bytes = pair.domain.scope(std::time::Duration::from_secs(1), |scope| {
+    ///     let receiving = scope.receive(&pair.far, scope.register_mut(&mut room)?)?;
     ///     let hello = scope.register(b"hello")?;
-    ///     scope.send(b, Operation::Send, &[hello])?.wait()?;
+    ///     scope.send(&pair.near, Operation::Send, &[hello])?.wait()?;
     ///     let (done, _room) = receiving.wait()?;
     ///     Ok::<_, ferroce::Error>(done?.bytes)
     /// })?;
@@ -244,9 +272,6 @@ fn length(bytes: usize) -> Result<u32> {
 /// A completion that someone waits for.
 struct Waiting(Ticket<Arc<Queue>>);
 
-/// How often the queue is looked at although it has a driver: that may be this thread.
-const LOOK: Duration = Duration::from_millis(5);
-
 impl Waiting {
     fn wait(&mut self) -> Result<std::result::Result<Done, WorkError>> {
         let context = Context::from_waker(Waker::noop());
@@ -256,19 +281,13 @@ impl Waiting {
             return Ok(result);
         }
         let queue = Arc::clone(ticket.home());
-        loop {
-            let deadline = queue.is_driven().then(|| Instant::now() + LOOK);
-            let found = queue.wait_for(deadline, || {
-                queue.deliver()?;
-                match ticket.poll(&context, |view, _| view.result()) {
-                    Poll::Ready(result) => Ok(Some(result)),
-                    Poll::Pending => Ok(None),
-                }
-            })?;
-            if let Some(result) = found {
-                return Ok(result);
+        let found = queue.wait_for_work(None, || {
+            match ticket.poll(&context, |view, _| view.result()) {
+                Poll::Ready(result) => Some(result),
+                Poll::Pending => None,
             }
-        }
+        })?;
+        Ok(found.expect("invariant: without a deadline it waits until the work has ended"))
     }
 }
 

@@ -303,10 +303,6 @@ impl Drop for Posts {
 
 /// What a device needs at most to flush its work: it does so at once.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-/// How often a queue is looked at that someone else drives: its driver may be the thread that waits
-/// here.
-const LOOK: Duration = Duration::from_millis(5);
-
 /// Waits until the device works on none of it; whether it came to that.
 fn wait(work: &Work, limit: Duration) -> bool {
     let deadline = Instant::now().checked_add(limit);
@@ -318,21 +314,9 @@ fn wait(work: &Work, limit: Duration) -> bool {
 /// Waits until the device no longer works on `id`. Returns false at the deadline.
 fn wait_for(queue: &Queue, id: u64, deadline: Option<Instant>) -> bool {
     let ended = || !queue.ledger().is_posted(id);
-    loop {
-        let now = Instant::now();
-        let look = Some(deadline.map_or(now + LOOK, |deadline| deadline.min(now + LOOK)));
-        let until = if queue.is_driven() { look } else { deadline };
-        let waited = queue.wait_for(until, || {
-            queue.deliver()?;
-            Ok(ended().then_some(()))
-        });
-        match waited {
-            Ok(Some(())) => return true,
-            Ok(None) if deadline.is_none_or(|deadline| Instant::now() < deadline) => {}
-            // Over, or the queue is lost.
-            _ => return ended(),
-        }
-    }
+    // None at the deadline, or an error where the queue is lost.
+    let waited = queue.wait_for_work(deadline, || ended().then_some(()));
+    matches!(waited, Ok(Some(()))) || ended()
 }
 
 /// The queue pairs that the device works for, once each. Those that are gone have let go of their

@@ -26,15 +26,19 @@ pub(super) fn set_nonblocking(fd: RawFd, nonblocking: bool) -> Result<()> {
 /// `poll(2)`: sleeps until it is readable, the time is over, or a signal comes. Whether anything is
 /// there, the caller finds out.
 pub(crate) fn wait_one(fd: BorrowedFd<'_>, limit: Duration) -> Result<()> {
-    // Rounded up, so that a short limit does not spin.
-    let limit = limit.as_nanos().div_ceil(1_000_000);
-    let limit = i32::try_from(limit).unwrap_or(i32::MAX);
     poll(&mut [entry(fd)], limit)
 }
 
-/// `poll(2)`: sleeps until one of two is readable, or a signal comes.
-pub(crate) fn wait_either(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<()> {
-    poll(&mut [entry(one), entry(other)], -1)
+/// `poll(2)`: sleeps until one of two is readable, the time is over, or a signal comes. Returns
+/// whether the second is readable.
+pub(crate) fn wait_either(
+    one: BorrowedFd<'_>,
+    other: BorrowedFd<'_>,
+    limit: Duration,
+) -> Result<bool> {
+    let mut entries = [entry(one), entry(other)];
+    poll(&mut entries, limit)?;
+    Ok(entries[1].revents != 0)
 }
 
 fn entry(fd: BorrowedFd<'_>) -> libc::pollfd {
@@ -45,7 +49,10 @@ fn entry(fd: BorrowedFd<'_>) -> libc::pollfd {
     }
 }
 
-fn poll(entries: &mut [libc::pollfd], milliseconds: i32) -> Result<()> {
+fn poll(entries: &mut [libc::pollfd], limit: Duration) -> Result<()> {
+    // Rounded up, so that a short limit does not spin.
+    let milliseconds = limit.as_nanos().div_ceil(1_000_000);
+    let milliseconds = i32::try_from(milliseconds).unwrap_or(i32::MAX);
     let count = entries.len() as libc::nfds_t;
     // SAFETY: that many entries.
     let ready = unsafe { libc::poll(entries.as_mut_ptr(), count, milliseconds) };

@@ -1,11 +1,13 @@
 //! Completion queues, each with a completion channel of its own, or on one that many share.
 
+mod wait;
+
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use ferroce_abi::types::ibv_cq;
 use ferroce_os::lock::{Lock, LockGuard};
@@ -15,7 +17,7 @@ use super::inbox::Inbox;
 use super::ledger::Ledger;
 use super::place::PollBuffer;
 use super::sleep::Sleepers;
-use super::{CompletionChannel, OpenDevice, descriptor, failures};
+use super::{CompletionChannel, OpenDevice, Signal, descriptor, failures};
 use crate::cq::Timestamps;
 use crate::{Error, Result};
 
@@ -28,6 +30,9 @@ pub(crate) struct Queue {
     ledger: Arc<Ledger>,
     inbox: Lock<Inbox>,
     sleepers: Sleepers,
+    /// Ends the sleep of a thread that waits for work, see [`wait_for_work`](Self::wait_for_work).
+    /// Made for the first of them.
+    call: OnceLock<Signal>,
     /// Whether a driver has the channel's events.
     driven: AtomicBool,
     /// Whether reading the channel does not wait (`O_NONBLOCK`).
@@ -118,6 +123,7 @@ impl Queue {
             ledger: Ledger::own(),
             inbox: Lock::default(),
             sleepers: Sleepers::default(),
+            call: OnceLock::new(),
             driven: AtomicBool::new(driven),
             nonblocking: AtomicBool::new(false),
             solicited_only: AtomicBool::new(false),
@@ -161,6 +167,10 @@ impl Queue {
     /// again.
     pub(super) fn delivered(&self) {
         self.delivered_by(&self.inbox());
+        // After the count has changed: a thread that lowers the signal looks at that.
+        if let Some(call) = self.call.get() {
+            call.raise();
+        }
     }
 
     /// Which completions make events from the next time on that it is armed.
@@ -246,64 +256,6 @@ impl Queue {
     /// Whether a driver has the channel's events.
     pub(crate) fn is_driven(&self) -> bool {
         self.driven.load(Ordering::Acquire)
-    }
-
-    /// Waits until `look` finds something, which it is asked for whenever completions were brought
-    /// to their readers; none when the time is over. One thread at a time sleeps for all, or the
-    /// queue's driver brings the completions.
-    pub(crate) fn wait_for<R>(
-        &self,
-        deadline: Option<Instant>,
-        mut look: impl FnMut() -> Result<Option<R>>,
-    ) -> Result<Option<R>> {
-        loop {
-            let seen = self.sleepers.seen();
-            if !self.is_driven() {
-                self.deliver()?;
-            }
-            if let Some(found) = look()? {
-                return Ok(Some(found));
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(None);
-            }
-            match self.sleepers.try_sleep(|| self.is_driven()) {
-                Some(_sleeping) => self.sleep_until(deadline, seen)?,
-                None => {
-                    let pass_inbox = || drop(self.inbox());
-                    let driven = || self.is_driven();
-                    self.sleepers.wait(seen, deadline, driven, pass_inbox);
-                }
-            }
-        }
-    }
-
-    /// Sleeps until something completes or the time is over, unless something has completed since
-    /// `seen`.
-    fn sleep_until(&self, deadline: Option<Instant>, seen: u64) -> Result<()> {
-        // While a queue is armed whose channel does not wait, the device makes the descriptor
-        // readable for its work, too, and needs no thread of its own to bring an event.
-        self.set_nonblocking(deadline.is_some())?;
-        // What completes from here on makes an event; what completed just before does not.
-        self.arm()?;
-        self.deliver()?;
-        if self.sleepers.seen() != seen {
-            return Ok(());
-        }
-        let asleep = match deadline {
-            None => self.sleep(),
-            Some(deadline) => {
-                self.wait_readable(deadline.saturating_duration_since(Instant::now()))?;
-                if Instant::now() >= deadline {
-                    return Ok(());
-                }
-                self.sleep()
-            }
-        };
-        match asleep {
-            Err(e) if !e.is_interrupted() && !e.would_block() => Err(e),
-            _ => Ok(()),
-        }
     }
 }
 
