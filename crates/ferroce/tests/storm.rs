@@ -1,7 +1,10 @@
 //! Sixteen threads that post, give up, drop, panic and reset at random: each message is whole,
 //! and in the end the device holds nothing.
 //!
-//! `FERROCE_SEEDS=N` runs N storms, of some seconds each.
+//! `FERROCE_SEEDS=N` runs N storms, of some seconds each. `cargo xtask system` runs two with
+//! address sanitizer; ten minutes of them are `RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address
+//! ASAN_OPTIONS=detect_leaks=0 FERROCE_SEEDS=90 cargo test -p ferroce --target
+//! x86_64-unknown-linux-gnu --test storm`.
 #![cfg(feature = "software")]
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
