@@ -6,10 +6,11 @@ mod common;
 
 use std::fmt::Debug;
 use std::net::Ipv4Addr;
+use std::thread;
 use std::time::Duration;
 
 use common::bare::{Bare, PORT};
-use common::door::{endpoint, listener};
+use common::door::{connect, endpoint, incoming, listener};
 use common::pair::TIMEOUT;
 use common::{address, on_rxe, provider};
 use ferroce::Error;
@@ -251,6 +252,20 @@ fn what_needs_a_device_is_refused_while_there_is_none() {
         resolving.resolve_route(TIMEOUT).unwrap();
         channel.expect(EventKind::RouteResolved).unwrap();
     }
+}
+
+/// The endpoint takes the events of a connection's queue: a thread that slept for them itself would
+/// never wake.
+#[test]
+fn a_thread_that_cannot_sleep_for_a_queue_is_told_what_does() {
+    let (listener, address) = listener(&endpoint());
+    let asking = thread::spawn(move || connect(&endpoint(), address).wait());
+    let connection = incoming(&listener).accept().wait().unwrap();
+    let cures = ["next()", "Connection::wait", "Endpoint::block_on", "poll()"];
+    let completions = connection.completions();
+    says(completions.wait(), None, &cures);
+    says(completions.wait_timeout(Duration::ZERO), None, &cures);
+    asking.join().unwrap().unwrap();
 }
 
 #[test]
