@@ -158,7 +158,15 @@ mod tests {
         }
     }
 
+    /// Fewer cases under Miri, which takes some ten seconds for each.
+    fn config() -> ProptestConfig {
+        let usual = ProptestConfig::default();
+        let cases = if cfg!(miri) { 4 } else { usual.cases };
+        ProptestConfig { cases, ..usual }
+    }
+
     proptest! {
+        #![proptest_config(config())]
         #[test]
         fn whatever_is_done_in_whatever_order_there_is_a_receive(
             sizes in (1..9_u16, 1..9_u16),

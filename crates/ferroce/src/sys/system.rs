@@ -97,6 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no dynamic linker")]
     fn a_library_that_is_missing_is_told_with_the_linkers_words() {
         let missing = Loaded::open("libferroce-none.so.7")
             .map(drop)
