@@ -27,19 +27,33 @@ pub(crate) struct Service {
 pub(super) unsafe fn of_event(event: &rdma_cm_event) -> (ConnectionParameters, Option<Service>) {
     // SAFETY: the event names a live identifier, whose port space was set when it was made.
     let datagrams = unsafe { is_for_datagrams((*event.id).ps) };
-    if !datagrams {
-        // SAFETY: identifiers for connections have the `conn` part.
-        let conn = unsafe { event.param.conn };
-        let parameters = ConnectionParameters {
-            // SAFETY: the event holds that many bytes until it is acknowledged.
-            private_data: unsafe { copied(conn.private_data.cast(), conn.private_data_len) },
-            responder_resources: conn.responder_resources,
-            initiator_depth: conn.initiator_depth,
-            retry_count: conn.retry_count,
-            rnr_retry_count: conn.rnr_retry_count,
-        };
-        return (parameters, None);
+    if datagrams {
+        // SAFETY: the caller's promise, and an identifier for datagrams.
+        unsafe { of_datagrams(event) }
+    } else {
+        // SAFETY: the caller's promise, and an identifier for connections.
+        (unsafe { of_connection(event) }, None)
     }
+}
+
+/// # Safety
+/// As for [`of_event`], with an identifier for connections.
+unsafe fn of_connection(event: &rdma_cm_event) -> ConnectionParameters {
+    // SAFETY: identifiers for connections have the `conn` part.
+    let conn = unsafe { event.param.conn };
+    ConnectionParameters {
+        // SAFETY: the event holds that many bytes until it is acknowledged.
+        private_data: unsafe { copied(conn.private_data.cast(), conn.private_data_len) },
+        responder_resources: conn.responder_resources,
+        initiator_depth: conn.initiator_depth,
+        retry_count: conn.retry_count,
+        rnr_retry_count: conn.rnr_retry_count,
+    }
+}
+
+/// # Safety
+/// As for [`of_event`], with an identifier for datagrams.
+unsafe fn of_datagrams(event: &rdma_cm_event) -> (ConnectionParameters, Option<Service>) {
     // SAFETY: identifiers for datagrams have the `ud` part.
     let ud = unsafe { event.param.ud };
     let joins = matches!(
