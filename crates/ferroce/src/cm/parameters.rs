@@ -9,6 +9,14 @@ use crate::ud::{AddressHandle, Datagram};
 
 /// What the two sides of a connection tell each other (`struct rdma_conn_param`; `rdma_connect(3)`,
 /// `rdma_accept(3)`).
+///
+/// ```
+/// use ferroce::cm::ConnectionParameters;
+/// let parameters = ConnectionParameters::default()
+///     .private_data(*b"version 2")
+///     .rnr_retry_count(3);
+/// assert_eq!(parameters.private_data, b"version 2");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionParameters {

@@ -171,12 +171,23 @@ impl fmt::Debug for CompletionRef<'_> {
 
 /// The completions of a queue, taken off the device by and by. Each is lent until the next is asked
 /// for:
-/// ```no_run
-/// # fn read(queue: &ferroce::cq::CompletionQueue) -> ferroce::Result<()> {
-/// let mut completions = queue.completions();
-/// while let Some(completion) = completions.next()? {
-///     println!("{} arrived: {:?}", completion.tag(), completion.status());
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let board = MemoryRegion::new(&pair.domain, 8, Access::Remote)?;
+/// pair.near.post_inline(7, Operation::Write(board.remote().at(0)), b"written")?;
+/// let mut seen = Vec::new();
+/// while seen.is_empty() {
+///     let mut completions = pair.completions.completions();
+///     while let Some(completion) = completions.next()? {
+///         completion.status()?;
+///         seen.push(completion.tag());
+///     }
 /// }
+/// assert_eq!(seen, [7]);
 /// # Ok(())
 /// # }
 /// ```
@@ -215,14 +226,27 @@ impl<'q> Completions<'q> {
 /// A place for completions that are taken together, as by the array of `ibv_poll_cq(3)`: see
 /// [`CompletionQueue::poll_into`](crate::cq::CompletionQueue::poll_into). It is made once and used
 /// again and again.
-/// ```no_run
-/// # fn read(queue: &ferroce::cq::CompletionQueue) -> ferroce::Result<()> {
-/// let mut arrivals = ferroce::cq::CompletionBuffer::new();
-/// while queue.poll_into(&mut arrivals)? > 0 {
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::cq::CompletionBuffer;
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let board = MemoryRegion::new(&pair.domain, 8, Access::Remote)?;
+/// for tag in 0..3 {
+///     pair.near.post_inline(tag, Operation::Write(board.remote().at(tag)), b"x")?;
+/// }
+/// let mut arrivals = CompletionBuffer::new();
+/// let mut tags = Vec::new();
+/// while tags.len() < 3 {
+///     pair.completions.poll_into(&mut arrivals)?;
 ///     for arrived in arrivals.iter() {
-///         println!("{} arrived: {:?}", arrived.tag(), arrived.status());
+///         arrived.status()?;
+///         tags.push(arrived.tag());
 ///     }
 /// }
+/// assert_eq!(tags, [0, 1, 2]);
 /// # Ok(())
 /// # }
 /// ```

@@ -11,6 +11,31 @@ use sealed::Sealed;
 
 /// What a future of work is ready with; see
 /// [`Connection::complete`](crate::endpoint::Connection::complete).
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::cq::{Done, Outcome};
+/// use ferroce::mem::Buffer;
+/// use ferroce::qp::Operation;
+/// /// Waits for work of any kind, with one result.
+/// fn end<T: Outcome>(ended: T) -> ferroce::Result<T::Done> {
+///     ended.outcome()
+/// }
+/// let pair = pair()?;
+/// let mut receiving = pair.far.receive_buffer(Buffer::new(&pair.domain, 64)?)?;
+/// let mut sending = pair.near.submit_inline(Operation::Send, b"hello")?;
+/// let (done, message): (Done, Buffer) = loop {
+///     pair.completions.poll()?;
+///     if let Some(ended) = receiving.try_wait() {
+///         break end(ended)?;
+///     }
+/// };
+/// assert_eq!((done.bytes, &*message), (5, &b"hello"[..]));
+/// # while sending.try_wait().is_none() { pair.completions.poll()?; }
+/// # Ok(())
+/// # }
+/// ```
 pub trait Outcome: Sealed {
     /// What is left where the work succeeded.
     type Done;

@@ -3,6 +3,17 @@
 use ferroce_abi::types::{IBV_ATOMIC_GLOB, IBV_ATOMIC_NONE, ibv_device_attr};
 
 /// Limits of a device (`ibv_query_device(3)`).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// for device in ferroce::device::devices()? {
+///     let limits = device.open()?.limits()?;
+///     let (queue_pairs, deep) = (limits.max_qp, limits.max_qp_wr);
+///     println!("{}: {queue_pairs} queue pairs of {deep} work requests", device.name());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceLimits {

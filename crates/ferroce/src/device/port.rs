@@ -97,6 +97,21 @@ fn mtu_bytes(code: u32) -> u32 {
 }
 
 /// An entry of a GID table.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::device::GidType;
+/// for device in ferroce::device::devices()? {
+///     for entry in device.open()?.gids(1)? {
+///         // What queue pairs of RoCE v2 over IPv4 name.
+///         if let (GidType::RoceV2, Some(address)) = (entry.kind, entry.gid.ipv4()) {
+///             println!("{}, entry {}: {address}", device.name(), entry.index);
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GidEntry {

@@ -17,6 +17,31 @@ use crate::{Error, Result};
 /// Something that ends later: a future, or with [`wait`](Self::wait) a blocking call. It begins
 /// when it is first polled, asked or waited for, and may be dropped at any time: what it had made
 /// is destroyed, and the peer is told as far as it knew.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use ferroce::prelude::*;
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// // A blocking call, with a limit.
+/// let limit = Duration::from_millis(10);
+/// let late = listener.accept().within(limit).wait();
+/// assert!(matches!(late, Err(ferroce::Error::TimedOut { .. })));
+/// // In a loop of one's own; a task awaits it instead.
+/// let mut connecting = endpoint.connect(listener.local_addr()?);
+/// let mut coming = listener.accept();
+/// let incoming = loop {
+///     endpoint.dispatch()?;
+///     assert!(connecting.try_wait().is_none(), "the listener has not accepted yet");
+///     if let Some(incoming) = coming.try_wait() {
+///         break incoming?;
+///     }
+/// };
+/// # drop(incoming);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "it does nothing until it is awaited or waited for"]
 pub struct Awaitable<'a, T> {
     shared: Arc<Runtime>,

@@ -48,6 +48,15 @@ impl Access {
 
 /// What a peer may do with memory that both a key and the queue pair open to it:
 /// `IBV_ACCESS_REMOTE_*` of `ibv_reg_mr(3)` and of `qp_access_flags` in `ibv_modify_qp(3)`.
+///
+/// The rights are added up:
+///
+/// ```
+/// use ferroce::mem::{Access, RemoteAccess};
+/// let rights = RemoteAccess::READ | RemoteAccess::ATOMIC;
+/// assert!(rights.read && rights.atomic && !rights.write);
+/// let access = Access::Peers(rights); // for `MemoryRegion::new`
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct RemoteAccess {

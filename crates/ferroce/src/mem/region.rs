@@ -304,6 +304,24 @@ impl fmt::Debug for MemoryRegion {
 }
 
 /// A part of a memory region.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let region = MemoryRegion::of_bytes(&pair.domain, *b"head, body", Access::LocalWrite)?;
+/// let board = MemoryRegion::new(&pair.domain, 4, Access::Remote)?;
+/// let body = region.slice(6..10)?;
+/// pair.near.post_send(1, Operation::Write(board.remote().at(0)), &[body])?;
+/// pair.completions.wait()?.result?;
+/// let mut written = [0; 4];
+/// board.read(0, &mut written)?;
+/// assert_eq!(&written, b"body");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'r> {
     region: &'r MemoryRegion,

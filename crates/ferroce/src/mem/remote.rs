@@ -96,6 +96,13 @@ impl fmt::Display for RemoteRegion {
 }
 
 /// A place in a peer's memory. The peer checks it: a wrong one costs the connection, not memory.
+///
+/// ```
+/// use ferroce::mem::RemoteRegion;
+/// let region = RemoteRegion { address: 0x1000, length: 64, rkey: 7 };
+/// let place = region.at(16); // for `Operation::Write` and `Operation::Read`
+/// assert_eq!((place.address, place.rkey), (0x1010, 7));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct RemoteAddress {

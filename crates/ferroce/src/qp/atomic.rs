@@ -139,6 +139,25 @@ impl<T: Reads> QueuePair<T> {
 
 /// An atomic operation; ready with the old value when it has completed. See
 /// [`Pending`](crate::qp::Pending).
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// let pair = pair()?;
+/// let counter = MemoryRegion::new(&pair.domain, 8, Access::Remote)?;
+/// let add = counter.remote().atomic(0).ok_or("not aligned")?.fetch_add(5);
+/// let mut adding = pair.near.submit_atomic(add)?;
+/// let before = loop {
+///     pair.completions.poll()?;
+///     if let Some(ended) = adding.try_wait() {
+///         break ended?;
+///     }
+/// };
+/// assert_eq!(before, 0);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the operation is done either way, but nobody learns the value"]
 pub struct PendingAtomic {
     ticket: Ticket,

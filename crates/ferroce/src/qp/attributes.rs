@@ -28,6 +28,19 @@ pub enum Migration {
 
 /// Attributes for [`QueuePair::modify`](crate::qp::QueuePair::modify): those that are set are
 /// changed. Which a change of state needs and which it takes, the tables of `ibv_modify_qp(3)` say.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::qp::{QueuePairAttributes, QueuePairState};
+/// let pair = pair()?;
+/// // Ends all work of the queue pair, as `flush` does.
+/// let attributes = QueuePairAttributes::new().state(QueuePairState::Err);
+/// pair.near.modify(&attributes)?;
+/// assert_eq!(pair.near.query()?.state, QueuePairState::Err);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy)]
 #[must_use = "nothing is changed until a queue pair is modified with it"]
 pub struct QueuePairAttributes {

@@ -14,15 +14,18 @@ use crate::sys::{Plan, QueuePairHandle};
 use crate::transport::{Managed, Rc, Receives, Sends, XrcTarget};
 
 /// Says what a queue pair is to be, and makes it (`ibv_create_qp(3)`, `struct ibv_qp_init_attr`).
-/// ```no_run
-/// # fn make(domain: &ferroce::mem::ProtectionDomain, queue: &ferroce::cq::CompletionQueue) -> ferroce::Result<()> {
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use ferroce::qp::QueuePairBuilder;
 /// use ferroce::transport::Ud;
-/// let queue_pair = QueuePairBuilder::<Ud>::new(domain, queue)
+/// let pair = pair()?;
+/// let queue_pair = QueuePairBuilder::<Ud>::new(&pair.domain, &pair.completions)
 ///     .send(64)
 ///     .receive(256)
 ///     .inline(32)
 ///     .build()?;
+/// assert!(queue_pair.capacities().receive >= 256); // it may be more than was asked for
 /// # Ok(())
 /// # }
 /// ```

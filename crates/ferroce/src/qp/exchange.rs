@@ -11,6 +11,27 @@ use crate::{Error, Result};
 
 /// Where a queue pair can be reached: what two programs exchange, by whatever means, before they
 /// connect.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::RemoteAccess;
+/// use ferroce::qp::{LinkParameters, QueuePairAddress, QueuePairBuilder};
+/// use ferroce::transport::Rc;
+/// let pair = pair()?;
+/// let gids = pair.context.gids(1)?;
+/// let gid = gids.iter().find(|entry| entry.gid.ipv4().is_some()).ok_or("no address")?;
+/// let build = || QueuePairBuilder::<Rc>::new(&pair.domain, &pair.completions).build();
+/// let (here, there) = (build()?, build()?);
+/// // Each program sends these bytes to the other, by TCP or as it likes.
+/// let told_by_here = here.init(1, gid, RemoteAccess::ALL)?.to_bytes();
+/// let told_by_there = there.init(1, gid, RemoteAccess::ALL)?.to_bytes();
+/// let link = LinkParameters::default();
+/// here.connect(&QueuePairAddress::from_bytes(&told_by_there).ok_or("garbled")?, &link)?;
+/// there.connect(&QueuePairAddress::from_bytes(&told_by_here).ok_or("garbled")?, &link)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct QueuePairAddress {
@@ -73,6 +94,14 @@ fn number(bytes: [u8; 4]) -> Option<u32> {
 }
 
 /// How a queue pair is connected to its peer. The default suits most.
+///
+/// A link that gives up after three attempts, and whose packets have a traffic class:
+///
+/// ```
+/// use ferroce::qp::LinkParameters;
+/// let link = LinkParameters::default().retry_count(3).traffic_class(0x60);
+/// assert_eq!((link.retry_count, link.timeout), (3, 14)); // the rest is as it was
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkParameters {

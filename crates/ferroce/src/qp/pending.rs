@@ -15,6 +15,27 @@ use crate::sys::{Held, Ledger, Queue, View};
 ///
 /// Dropping it takes nothing back: the work is done all the same, and its memory is held until
 /// then.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let board = MemoryRegion::new(&pair.domain, 8, Access::Remote)?;
+/// let write = Operation::Write(board.remote().at(0));
+/// let mut writing = pair.near.submit_inline(write, b"written")?;
+/// let ended = loop {
+///     // Brings completions to their futures. Elsewhere a driver does, and the future is awaited.
+///     pair.completions.poll()?;
+///     if let Some(ended) = writing.try_wait() {
+///         break ended;
+///     }
+/// };
+/// ended?;
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "the work is done either way, but nobody learns how it ended"]
 #[derive(Debug)]
 pub struct Pending(Ticket);

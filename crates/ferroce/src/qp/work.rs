@@ -12,6 +12,29 @@ use crate::transport::{Rc, Transport, Uc, Ud, XrcInitiator};
 use crate::ud::AddressHandle;
 
 /// What a send-queue work request does with its bytes (`enum ibv_wr_opcode`; `ibv_post_send(3)`).
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let board = MemoryRegion::new(&pair.domain, 64, Access::Remote)?;
+/// let place = MemoryRegion::new(&pair.domain, 8, Access::LocalWrite)?;
+/// // WRITE takes the bytes from here, READ brings them here.
+/// pair.near.post_inline(1, Operation::Write(board.remote().at(0)), b"board")?;
+/// pair.near.post_send(2, Operation::Read(board.remote().at(0)), &[place.slice(0..5)?])?;
+/// for tag in [1, 2] {
+///     let completion = pair.completions.wait()?;
+///     completion.result?;
+///     assert_eq!(completion.tag, tag);
+/// }
+/// let mut read = [0; 5];
+/// place.read(0, &mut read)?;
+/// assert_eq!(&read, b"board");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
@@ -149,6 +172,25 @@ impl Datagram {
 
 /// An operation of a transport, with how it is to be done. Made of an [`Operation`],
 /// [`UcOperation`] or [`Datagram`] by `into()`, which the methods that take work do themselves.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::{Operation, Work};
+/// use ferroce::transport::Rc;
+/// let pair = pair()?;
+/// let room = MemoryRegion::new(&pair.domain, 8, Access::LocalWrite)?;
+/// pair.far.post_receive(1, &[room.slice(0..8)?])?;
+/// // Not before earlier READs are done; and a peer that sleeps for solicited messages wakes.
+/// let work: Work<Rc> = Operation::Send.into();
+/// pair.near.post_inline(2, work.fenced().solicited(), b"urgent")?;
+/// for _ in 0..2 {
+///     pair.completions.wait()?.result?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Work<T: Transport> {
     pub(crate) order: Order,
     transport: PhantomData<T>,

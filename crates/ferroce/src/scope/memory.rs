@@ -11,6 +11,28 @@ use crate::{Error, Result};
 use super::{Receiving, Waiting, length};
 
 /// Bytes that are shared with the device until the scope ends.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let text = String::from("good morning");
+/// let mut room = [0; 16];
+/// pair.domain.scope(Duration::from_secs(1), |scope| {
+///     let receiving = scope.receive(&pair.far, scope.register_mut(&mut room)?)?;
+///     let text = scope.register(text.as_bytes())?;
+///     let part = text.slice(5..12)?;
+///     scope.send(&pair.near, Operation::Send, &[part])?.wait()?;
+///     let (done, room) = receiving.wait()?;
+///     assert_eq!(&room[..done?.bytes as usize], b"morning");
+///     assert_eq!(&text[..4], b"good"); // the program reads them meanwhile
+///     Ok::<_, ferroce::Error>(())
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct ScopedBytes<'scope> {
     pub(super) bytes: &'scope [u8],
@@ -53,6 +75,28 @@ impl fmt::Debug for ScopedBytes<'_> {
 
 /// Bytes that the program and the device have in turn, until the scope ends. While the program has
 /// this, they are ordinary bytes; work takes it away and gives it back.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// let mut room = [0; 8];
+/// pair.domain.scope(Duration::from_secs(1), |scope| {
+///     // The device gets one half, the program keeps the other.
+///     let (lent, mut kept) = scope.register_mut(&mut room)?.split_at(4);
+///     let receiving = scope.receive(&pair.far, lent)?;
+///     kept.fill(b'.');
+///     let text = scope.register(b"here")?;
+///     scope.send(&pair.near, Operation::Send, &[text])?.wait()?;
+///     receiving.wait()?.0?;
+///     Ok::<_, ferroce::Error>(())
+/// })?;
+/// assert_eq!(&room, b"here....");
+/// # Ok(())
+/// # }
+/// ```
 pub struct ScopedBytesMut<'scope> {
     pub(super) memory: BorrowedMut,
     pub(super) scope: PhantomData<&'scope mut [u8]>,

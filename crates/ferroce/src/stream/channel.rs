@@ -143,6 +143,30 @@ pub fn accept<T: AsRef<[u8]> + 'static>(
 /// Sends messages to the [`Receiver`] of the peer, where each comes whole and in order.
 ///
 /// Dropping it ends this direction: the peer receives all that was sent, then the end.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::channel::{self, Receiver, Sender};
+/// use ferroce::prelude::*;
+/// use ferroce::stream::StreamRoom;
+/// let room = StreamRoom::new(2, 64);
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let server = std::thread::spawn(move || {
+///     let incoming = listener.accept().wait()?;
+///     channel::accept::<Vec<u8>>(incoming, room).wait()
+/// });
+/// let connecting = channel::connect(&endpoint.connector(), address, room);
+/// let (mut sender, _answers): (Sender<String>, Receiver) = connecting.wait()?;
+/// let _peer = server.join().expect("no panic")?;
+/// assert_eq!(sender.max_len(), 64);
+/// let refused = sender.send_blocking("a".repeat(65)).unwrap_err();
+/// assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+/// sender.send_blocking("short enough".into())?;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Sender<T> {
     shared: Shared,
     messages: PhantomData<fn(T)>,
@@ -242,6 +266,35 @@ impl<T> fmt::Debug for Sender<T> {
 ///
 /// If it is dropped while the [`Sender`] of this end is there, what comes is discarded: the peer
 /// goes on sending, and is not told. A task or thread that serves the endpoint does it.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::channel::{self, Receiver, Sender};
+/// use ferroce::prelude::*;
+/// use ferroce::stream::StreamRoom;
+/// let room = StreamRoom::new(4, 64);
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let server = std::thread::spawn(move || -> std::io::Result<Vec<Vec<u8>>> {
+///     let incoming = listener.accept().wait()?;
+///     let (_, mut receiver): (Sender<Vec<u8>>, Receiver) =
+///         channel::accept(incoming, room).wait()?;
+///     let mut all = Vec::new();
+///     while let Some(message) = receiver.recv_blocking()? {
+///         all.push(message);
+///     }
+///     Ok(all)
+/// });
+/// let connecting = channel::connect(&endpoint.connector(), address, room);
+/// let (mut sender, _): (Sender<&str>, Receiver) = connecting.wait()?;
+/// sender.send_blocking("one")?;
+/// sender.send_blocking("two")?;
+/// drop(sender); // the receiver's end
+/// assert_eq!(server.join().expect("no panic")?, [b"one", b"two"]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Receiver(Shared);
 
 impl Receiver {

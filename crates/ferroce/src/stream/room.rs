@@ -9,6 +9,13 @@ use crate::qp::{PendingBuffer, QueuePairCapacities};
 use crate::{Error, Result};
 
 /// Room of a stream.
+///
+/// ```
+/// use ferroce::stream::StreamRoom;
+/// let room = StreamRoom::new(32, 4096);
+/// let (buffers, bytes) = (u32::from(room.buffers), room.bytes);
+/// assert_eq!(buffers * bytes, 128 << 10); // bytes that a peer may be ahead
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamRoom {

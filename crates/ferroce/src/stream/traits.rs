@@ -8,6 +8,31 @@ use crate::endpoint::Endpoint;
 
 /// A [`Stream`] for threads that block: they serve its endpoint while they wait. Neither `flush`
 /// nor dropping this closes it.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::io::{Read, Write};
+/// use ferroce::prelude::*;
+/// use ferroce::stream::{Stream, StreamRoom};
+/// let endpoint = Endpoint::new(&Provider::software())?;
+/// let listener = endpoint.listen("127.0.0.1:0")?;
+/// let address = listener.local_addr()?;
+/// let server = std::thread::spawn(move || -> std::io::Result<String> {
+///     let incoming = listener.accept().wait()?;
+///     let mut stream = Stream::accept(incoming, StreamRoom::default()).wait()?;
+///     let mut said = String::new();
+///     stream.blocking().read_to_string(&mut said)?;
+///     Ok(said)
+/// });
+/// let connector = endpoint.connector();
+/// let mut stream = Stream::connect(&connector, address, StreamRoom::default()).wait()?;
+/// let mut blocking = stream.blocking();
+/// blocking.write_all(b"all of it")?;
+/// blocking.close()?;
+/// assert_eq!(server.join().expect("no panic")?, "all of it");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Blocking<'s> {
     stream: &'s mut Stream,
     endpoint: Endpoint,
