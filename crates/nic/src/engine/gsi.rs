@@ -100,7 +100,7 @@ impl Host for Nic {
     }
 
     fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
-        let egress = self.services.neighbours.reach_for_stray(slot);
+        let egress = self.services.neighbours.reach_for_stray_mad(slot);
         if matches!(egress, Err(ConnectError::NotNow { .. })) {
             self.services
                 .counters

@@ -132,20 +132,34 @@ impl Neighbours {
         self.reach(slot).ok()
     }
 
-    /// The way to a process for what a stranger sent: few links are opened for such.
+    /// The way to a process for a packet that a stranger sent: as
+    /// [`reach_for_stray_mad`](Self::reach_for_stray_mad), unless nobody was found just now.
+    ///
+    /// # Errors
+    /// As that.
+    pub(crate) fn reach_for_stray(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
+        {
+            let known = lock(&self.known);
+            if known.at(slot).is_none() && known.openings.is_absent(slot, clock::monotonic()) {
+                return Err(ConnectError::NoSuchProcess(slot));
+            }
+        }
+        self.reach_for_stray_mad(slot)
+    }
+
+    /// The way to a process for a MAD that a stranger sent: few links are opened for such. That
+    /// nobody has the slot is answered with the end of a conversation, so it must be so now: what
+    /// others have sent a moment ago does not count.
     ///
     /// # Errors
     /// [`ConnectError`]; `NotNow` with EBUSY where a link would have to be opened, and may not.
-    pub(crate) fn reach_for_stray(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
+    pub(crate) fn reach_for_stray_mad(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
         {
-            let (mut known, now) = (lock(&self.known), clock::monotonic());
+            let mut known = lock(&self.known);
             if let Some(there) = known.at(slot) {
                 return Ok(there.egress);
             }
-            if !known.openings.try_once(slot, now) {
-                if known.openings.is_absent(slot, now) {
-                    return Err(ConnectError::NoSuchProcess(slot));
-                }
+            if !known.openings.try_once(clock::monotonic()) {
                 let error = io::Error::from_raw_os_error(libc::EBUSY);
                 return Err(ConnectError::NotNow { slot, error });
             }
