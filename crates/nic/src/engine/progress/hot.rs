@@ -5,12 +5,23 @@ const HOT_ROUNDS: u32 = 256;
 /// Number of rounds of a polling program of which one asks for all descriptors.
 const LOOK_AROUND: u32 = 8;
 
+/// A socket that traffic may come by, with the number of its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HotSocket {
+    /// A descriptor of the wire link.
+    Wire(u32),
+    /// The TCP connection of a queue pair.
+    Stream(u32),
+}
+
 /// The socket that traffic comes by while a program polls: looking there directly is cheaper than
 /// to ask which socket has something.
 #[derive(Debug, Default)]
 pub(super) struct Hot {
-    /// Number of the socket's token.
-    number: u32,
+    /// The socket that something came by last.
+    socket: Option<HotSocket>,
+    /// Others bring as much: to ask for all is cheaper.
+    is_one_of_many: bool,
     /// Rounds that look there first, from now on.
     pub(super) rounds: u32,
     /// Rounds so far: every few of them look around, however busy the socket is.
@@ -19,15 +30,21 @@ pub(super) struct Hot {
 
 impl Hot {
     /// Something came by a socket.
-    pub(super) fn heat(&mut self, number: u32) {
-        (self.number, self.rounds) = (number, HOT_ROUNDS);
+    ///
+    /// All queue pairs of a peer share a socket of the wire, and each has a TCP connection of its
+    /// own: only one that brings something twice in a row is looked at first.
+    pub(super) fn heat(&mut self, socket: HotSocket) {
+        let is_other = self.socket.replace(socket) != Some(socket);
+        self.is_one_of_many = is_other && matches!(socket, HotSocket::Stream(_));
+        self.rounds = HOT_ROUNDS;
     }
 
     /// The socket to look at in this round; `None`: ask for all.
-    pub(super) fn next(&mut self) -> Option<u32> {
+    pub(super) fn next(&mut self) -> Option<HotSocket> {
         self.turn = self.turn.wrapping_add(1);
         self.rounds = self.rounds.checked_sub(1)?;
-        (!self.turn.is_multiple_of(LOOK_AROUND)).then_some(self.number)
+        let looks_around = self.is_one_of_many || self.turn.is_multiple_of(LOOK_AROUND);
+        self.socket.filter(|_| !looks_around)
     }
 }
 
@@ -41,9 +58,9 @@ mod tests {
         assert_eq!(hot.next(), None);
         let mut around = 0;
         for _ in 0..10 * LOOK_AROUND {
-            hot.heat(1);
+            hot.heat(HotSocket::Wire(1));
             match hot.next() {
-                Some(number) => assert_eq!(number, 1),
+                Some(socket) => assert_eq!(socket, HotSocket::Wire(1)),
                 None => around += 1,
             }
         }
@@ -53,9 +70,22 @@ mod tests {
     #[test]
     fn a_silent_socket_is_as_any_other() {
         let mut hot = Hot::default();
-        hot.heat(1);
+        hot.heat(HotSocket::Wire(1));
         let first = (0..HOT_ROUNDS).filter(|_| hot.next().is_some()).count();
         assert!(first > 0);
         assert!((0..100).all(|_| hot.next().is_none()));
+    }
+
+    #[test]
+    fn connections_that_bring_something_in_turn_are_all_asked_for() {
+        let mut hot = Hot::default();
+        for number in 0..20 {
+            hot.heat(HotSocket::Stream(number % 2));
+            assert_eq!(hot.next(), None);
+        }
+        assert!(hot.rounds > 0, "a leader lingers for them");
+        hot.heat(HotSocket::Stream(1));
+        let mut looks = (0..2).filter_map(|_| hot.next());
+        assert_eq!(looks.next(), Some(HotSocket::Stream(1)));
     }
 }

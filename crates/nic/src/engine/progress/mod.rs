@@ -242,8 +242,8 @@ impl RoundState {
     ) -> bool {
         let due = nic.next_due().is_some_and(|due| due <= now);
         let ringing = self.look(nic, !delivery.leaves_acks());
-        if !ringing && let Some(number) = self.hot.next() {
-            let any = self.receive_wire(nic, number, now) || due;
+        if !ringing && let Some(socket) = self.hot.next() {
+            let any = self.receive_hot(nic, socket, now) || due;
             if any {
                 self.run_delivering(nic, &[], now, delivery);
             }

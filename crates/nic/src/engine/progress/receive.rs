@@ -12,6 +12,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
 use super::held_up::Held;
+use super::hot::HotSocket;
 use super::unwanted::{Brought, LISTENER, USERS, Unwanted};
 use super::{NewProcess, RoundState, TURN_BUDGET};
 use crate::Nic;
@@ -66,7 +67,13 @@ impl RoundState {
             Token::Cm(number) => self.receive_requests(nic, number, now),
             Token::Network => nic.on_network_change(),
             Token::Setup(number) => nic.cm().on_stream_event(number, event),
-            Token::Stream(number) => self.receive_stream(nic, Qpn::new(number), event, now),
+            Token::Stream(number) => {
+                let ready = Interest {
+                    readable: event.readable() || event.hangup(),
+                    writable: event.writable(),
+                };
+                self.receive_stream(nic, number, ready, now);
+            }
         }
         while let Some(NewProcess { slot, is_foreign }) = self.newcomers.pop() {
             if is_foreign {
@@ -92,16 +99,29 @@ impl RoundState {
         }
     }
 
-    /// Reads the TCP connection of a queue pair.
-    fn receive_stream(&mut self, nic: &Nic, qpn: Qpn, event: Readiness, now: Time) {
-        if let Some(qp) = nic.services.qps.find(qpn) {
-            self.stream_room.resize(STREAM_ROOM, 0);
-            qp.on_stream_event(event, &mut self.stream_room, now);
+    /// Reads the socket that traffic comes by. Returns whether there was something.
+    pub(super) fn receive_hot(&mut self, nic: &Nic, socket: HotSocket, now: Time) -> bool {
+        match socket {
+            HotSocket::Wire(number) => self.receive_wire(nic, number, now),
+            HotSocket::Stream(number) => self.receive_stream(nic, number, Interest::READ, now),
         }
     }
 
+    /// Serves the TCP connection of a queue pair. Returns whether something has come.
+    fn receive_stream(&mut self, nic: &Nic, number: u32, ready: Interest, now: Time) -> bool {
+        let Some(qp) = nic.services.qps.find(Qpn::new(number)) else {
+            return false;
+        };
+        self.stream_room.resize(STREAM_ROOM, 0);
+        let came = qp.serve_stream(ready, &mut self.stream_room, now);
+        if came {
+            self.hot.heat(HotSocket::Stream(number));
+        }
+        came
+    }
+
     /// Reads a socket of the wire. Returns whether there was something.
-    pub(super) fn receive_wire(&mut self, nic: &Nic, number: u32, now: Time) -> bool {
+    fn receive_wire(&mut self, nic: &Nic, number: u32, now: Time) -> bool {
         let Ok(wire) = &nic.services.wire else {
             return false;
         };
@@ -121,7 +141,7 @@ impl RoundState {
         });
         let wanted = self.dispatch.taken() - taken;
         if wanted > 0 {
-            self.hot.heat(number);
+            self.hot.heat(HotSocket::Wire(number));
         }
         let passed_on = self.dispatch.passed_on() - passed_on;
         let unwanted = came - wanted + self.dispatch.take_returned(passed_on);

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use ferroce_os::clock;
-use ferroce_os::poll::Readiness;
+use ferroce_os::poll::Interest;
 use ferroce_proto::iwarp::{self, Chunk, Ended, IwQp, Teardown, Violation};
 use ferroce_proto::mr::{Access, Memory, Piece};
 use ferroce_proto::rc::Cx;
@@ -27,8 +27,8 @@ use crate::link::stream::{Came, Connection, Obstacle, Stream, Way};
 const READS: usize = 8;
 /// Room for what is read before a connection that cannot be written to is given up.
 const LAST_ROOM: usize = 64 << 10;
-/// Turns of reading after that, at most.
-const LAST_TURNS: usize = 32;
+/// Reads after that, at most.
+const LAST_READS: usize = 256;
 
 impl Qp {
     /// `ibv_modify_qp` on iWARP.
@@ -95,52 +95,62 @@ impl Qp {
         self.keep_timer(&mut locked);
     }
 
-    /// Serves the connection, which is ready for something. `room` is for what is read.
-    pub(crate) fn on_stream_event(&self, event: Readiness, room: &mut [u8], now: Time) {
+    /// Serves the connection, which may be ready for what `ready` says. `room` is for what is read.
+    /// Returns whether something has come.
+    pub(crate) fn serve_stream(&self, ready: Interest, room: &mut [u8], now: Time) -> bool {
         let mut locked = self.lock();
         if locked.retired {
-            return;
+            return false;
         }
         if let Some(stream) = &mut locked.stream {
             if stream.way() != Way::Tcp {
                 // An event of before.
-                return;
+                return false;
             }
             stream.begin_turn();
         }
-        if event.readable() || event.hangup() {
-            self.read_stream(&mut locked, room, now);
-        }
-        if event.writable() {
+        let came = ready.readable && self.read_stream(&mut locked, room, now);
+        if ready.writable {
             self.write_stream(&mut locked, now);
         }
-        self.transmit(&mut locked, now);
-        self.drive_stream(&mut locked, now);
-        self.keep_timer(&mut locked);
+        if came || ready.writable {
+            self.transmit(&mut locked, now);
+            self.drive_stream(&mut locked, now);
+            self.keep_timer(&mut locked);
+        }
+        came
     }
 
-    /// Takes what has come, within a turn. Returns false once there is nothing more.
+    /// Takes what has come, within a turn. Returns whether there was something.
     fn read_stream(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> bool {
-        for _ in 0..READS {
-            let Some(stream) = &locked.stream else {
-                return false;
-            };
-            let discards = stream.has_ended();
-            match stream.read(room) {
-                Came::Nothing => return false,
-                Came::Bytes(_) if discards => {}
-                Came::Bytes(bytes) => {
-                    self.tally.count_rx(1, bytes);
-                    let bytes = &room[..bytes];
-                    self.with_iwarp(locked, now, |iwarp, cx| iwarp.on_bytes(cx, bytes));
-                }
-                came => {
-                    self.on_stream_closed(locked, came == Came::Reset, now);
-                    return false;
-                }
+        for read in 0..READS {
+            match self.read_once(locked, room, now) {
+                Came::Nothing => return read > 0,
+                // To ask whether there is more would be a second system call for each message.
+                Came::Bytes(bytes) if bytes == room.len() => {}
+                Came::Bytes(_) | Came::End | Came::Reset => return true,
             }
         }
         true
+    }
+
+    /// Takes what one read brings.
+    fn read_once(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> Came {
+        let Some(stream) = &locked.stream else {
+            return Came::Nothing;
+        };
+        let (discards, came) = (stream.has_ended(), stream.read(room));
+        match came {
+            Came::Nothing => {}
+            Came::Bytes(_) if discards => {}
+            Came::Bytes(bytes) => {
+                self.tally.count_rx(1, bytes);
+                let bytes = &room[..bytes];
+                self.with_iwarp(locked, now, |iwarp, cx| iwarp.on_bytes(cx, bytes));
+            }
+            Came::End | Came::Reset => self.on_stream_closed(locked, came == Came::Reset, now),
+        }
+        came
     }
 
     /// The peer has closed the connection, or it is gone.
@@ -258,7 +268,8 @@ impl Qp {
     fn give_up_stream(&self, locked: &mut Locked, now: Time) {
         let mut room = vec![0; LAST_ROOM];
         // A peer whose connection FERROCE_FAULT has cut goes on sending.
-        let _ = (0..LAST_TURNS).all(|_| self.read_stream(locked, &mut room, now));
+        let mut reads = (0..LAST_READS).map(|_| self.read_once(locked, &mut room, now));
+        let _ = reads.all(|came| matches!(came, Came::Bytes(_)));
         if locked.stream.is_some() {
             self.on_stream_closed(locked, true, now);
         }
