@@ -39,6 +39,12 @@ impl Hot {
         self.rounds = HOT_ROUNDS;
     }
 
+    /// Whether it is a connection, so that other queue pairs' are not looked at in most rounds.
+    pub(super) fn hides_connections(&self) -> bool {
+        let is_connection = matches!(self.socket, Some(HotSocket::Stream(_)));
+        is_connection && !self.is_one_of_many && self.rounds > 0
+    }
+
     /// The socket to look at in this round; `None`: ask for all.
     pub(super) fn next(&mut self) -> Option<HotSocket> {
         self.turn = self.turn.wrapping_add(1);
@@ -84,7 +90,9 @@ mod tests {
             assert_eq!(hot.next(), None);
         }
         assert!(hot.rounds > 0, "a leader lingers for them");
+        assert!(!hot.hides_connections());
         hot.heat(HotSocket::Stream(1));
+        assert!(hot.hides_connections());
         let mut looks = (0..2).filter_map(|_| hot.next());
         assert_eq!(looks.next(), Some(HotSocket::Stream(1)));
     }

@@ -227,7 +227,11 @@ impl RoundState {
         delivery: &mut DirectDelivery<'_>,
     ) -> bool {
         self.looked = Time(0);
-        let any = self.run_without_sleep(nic, now, delivery);
+        let mut any = self.run_without_sleep(nic, now, delivery);
+        if !any && self.hot.hides_connections() {
+            // Another one has woken the thread.
+            any = self.run_around(nic, now, false, delivery);
+        }
         if any {
             self.idle = 0;
         }
@@ -249,6 +253,18 @@ impl RoundState {
             }
             return any;
         }
+        self.run_around(nic, now, ringing || due, delivery)
+    }
+
+    /// Makes a round that asks for all descriptors, whatever they have if `has_work`. Returns
+    /// whether there was anything to do.
+    fn run_around(
+        &mut self,
+        nic: &Nic,
+        now: Time,
+        has_work: bool,
+        delivery: &mut DirectDelivery<'_>,
+    ) -> bool {
         let mut events = std::mem::take(&mut self.polled);
         events.clear();
         if self.incoming.watched() == 0 || now.since(self.looked) >= DESCRIPTORS_EVERY {
@@ -261,7 +277,7 @@ impl RoundState {
         // It is for the device thread, to look at the deadlines anew: taken from it here, it would
         // sleep on.
         events.retain(|event| Token::from_raw(event.token()) != Some(Token::Wake));
-        let any = ringing || !events.is_empty() || due;
+        let any = has_work || !events.is_empty();
         if any {
             self.run_delivering(nic, &events, now, delivery);
         }
