@@ -110,7 +110,7 @@ static pthread_t put_to_sleep(struct sleeper *sleeper)
 	return thread;
 }
 
-/* rping's main thread does it to the thread that fetches its events. */
+/* rping destroys the channel while its event thread is about to sleep on it. */
 static void destroyed_while_going_to_sleep(void)
 {
 	for (int i = 0; i < 500; i++) {

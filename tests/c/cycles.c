@@ -166,11 +166,11 @@ static void run(unsigned long count, void (*cycle)(void))
 			kib = resident_kib();
 		}
 	}
-	/* The device's thread may be about to close some; the deadline ends it. */
-	while ((files_now = descriptors()) > files)
-		usleep(1000);
+	files_now = descriptors_at_most(files);
 	kib_now = resident_kib();
 	printf("%u descriptors, then %u; %ld KiB, then %ld\n", files, files_now, kib, kib_now);
+	if (files_now > files)
+		die("descriptors were left");
 	/* A short run, as under valgrind, is still warming up: its memory says nothing. */
 	if (count >= JUDGED && kib_now > kib + GROWTH_KIB)
 		die("memory grows");

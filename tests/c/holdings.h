@@ -29,6 +29,18 @@ static unsigned int UNUSED descriptors(void)
 	return entries("/proc/self/fd", "");
 }
 
+/* The same, once there are no more than `most`, or after some seconds: the device's thread may be about to close some. */
+static unsigned int UNUSED descriptors_at_most(unsigned int most)
+{
+	unsigned int now = descriptors();
+
+	for (int i = 0; now > most && i < 5000; i++) {
+		usleep(1000);
+		now = descriptors();
+	}
+	return now;
+}
+
 static bool is_udp(int fd)
 {
 	int type = 0, domain = 0;

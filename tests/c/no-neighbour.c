@@ -3,7 +3,7 @@
  *
  * usage: no-neighbour OWN ABSENT        two IPv4 addresses of one network: this machine's, and one that nobody has
  */
-#include "common.h"
+#include "device.h"
 
 #include <time.h>
 
@@ -11,7 +11,7 @@ struct ends {
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
-	int gid_index;
+	uint8_t gid_index;
 	atomic_int waits;
 };
 
@@ -21,34 +21,6 @@ static double seconds(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return now.tv_sec + now.tv_nsec / 1e9;
-}
-
-static union ibv_gid gid_of(const char *address)
-{
-	union ibv_gid gid = { .raw = { [10] = 0xff, [11] = 0xff } };
-
-	EXPECT(inet_pton(AF_INET, address, gid.raw + 12) == 1);
-	return gid;
-}
-
-/* The device that has an address. */
-static void open_device(struct ends *ends, const char *own)
-{
-	union ibv_gid wanted = gid_of(own), gid;
-	struct ibv_device **list;
-	int count;
-
-	MUST_PTR(list = ibv_get_device_list(&count));
-	for (int i = 0; i < count; i++) {
-		MUST_PTR(ends->context = ibv_open_device(list[i]));
-		for (ends->gid_index = 0; ibv_query_gid(ends->context, 1, ends->gid_index, &gid) == 0; ends->gid_index++)
-			if (memcmp(&gid, &wanted, sizeof gid) == 0) {
-				ibv_free_device_list(list);
-				return;
-			}
-		MUST(ibv_close_device(ends->context));
-	}
-	die("no device has %s", own);
 }
 
 static struct ibv_qp *queue_pair(struct ends *ends)
@@ -114,7 +86,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	deadline(60);
-	open_device(&ends, argv[1]);
+	ends.context = open_device_at(argv[1], &ends.gid_index);
 	MUST_PTR(ends.pd = ibv_alloc_pd(ends.context));
 	MUST_PTR(ends.cq = ibv_create_cq(ends.context, 16, NULL, NULL, 0));
 	MUST(pthread_create(&thread, NULL, wait_for_nobody, argument));

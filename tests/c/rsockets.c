@@ -250,9 +250,10 @@ static void descriptor_limit(void)
 	EXPECT((client = k->socket(at.ss_family, SOCK_STREAM, 0)) >= 0);
 	MUST(k->connect(client, (struct sockaddr *)&at, length));
 	EXPECT(polled(listener, POLLIN, 60000) == POLLIN);
+	EXPECT((fd = dup(2)) >= 0);
+	close(fd);
 	MUST(getrlimit(RLIMIT_NOFILE, &limit));
-	/* The three that every program has are taken. */
-	none = (struct rlimit){ .rlim_cur = 3, .rlim_max = limit.rlim_max };
+	none = (struct rlimit){ .rlim_cur = (rlim_t)fd, .rlim_max = limit.rlim_max };
 	MUST(setrlimit(RLIMIT_NOFILE, &none));
 	REFUSED(k->accept(listener, NULL, NULL) == -1, EMFILE);
 	MUST(setrlimit(RLIMIT_NOFILE, &limit));

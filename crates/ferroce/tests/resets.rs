@@ -95,7 +95,7 @@ fn a_thread_that_sleeps_in_a_scope_is_woken_when_its_work_is_taken_back() {
     for round in 0..ROUNDS {
         let waits = [Waits::ForTheWork, Waits::AtTheEnd][round % 2];
         let (queue_pair, ending) = sleep_in_scope(&bare, waits);
-        // While a thread sleeps, it is the queue's driver itself.
+        // While a thread sleeps, a driver is refused.
         let begun = Instant::now();
         while bare.completions.driver().is_ok() {
             assert!(begun.elapsed() < DEADLINE, "no thread has gone to sleep");

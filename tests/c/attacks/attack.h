@@ -1,8 +1,8 @@
 /*
  * What the attacking programs share: the time that they have, and how they say what they have done.
  *
- * Every program's first argument is how many seconds it goes on, and, behind a comma, how many injections there are to be however long
- * they take. It prints "injected N" from time to time and at its end, N being how
+ * Every program's first argument is how many seconds it goes on, and, behind a comma, the least number of injections, for which it goes on
+ * longer. It prints "injected N" from time to time and at its end, N being how
  * many times it has really done what it is for, and ends with 0 however the attack went: whether it did harm is seen at its victim.
  */
 #ifndef FERROCE_TESTS_ATTACK_H

@@ -9,6 +9,9 @@ use super::net::{Net, Place, Side};
 use super::process::{GLANCE, Process};
 use super::user::User;
 
+/// Time for processes that a test has ended to be gone, on a busy machine.
+const EXIT: Duration = Duration::from_secs(5);
+
 /// What a test's code gets.
 #[derive(Debug)]
 pub(crate) struct Stage {
@@ -133,13 +136,14 @@ impl Stage {
         Ok(process.output())
     }
 
-    /// Whether the processes of the test are all gone. The children of one that was ended may be
-    /// about to go: the test's deadline holds for them too.
+    /// Whether the processes of the test are all gone. Children of an ended process may still be
+    /// exiting.
     pub(crate) fn check_empty(&self) -> Result<(), String> {
+        let deadline = self.deadline.min(Instant::now() + EXIT);
         loop {
             match self.net.processes() {
                 0 => return Ok(()),
-                n if Instant::now() >= self.deadline => {
+                n if Instant::now() >= deadline => {
                     return Err(format!("{n} processes were left behind"));
                 }
                 _ => std::thread::sleep(GLANCE),

@@ -100,13 +100,18 @@ impl Host for Nic {
     }
 
     fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
-        let egress = self.services.neighbours.reach_for_stray_mad(slot);
-        if matches!(egress, Err(ConnectError::NotNow { .. })) {
-            self.services
-                .counters
-                .count_denied(Asker::Host, Denial::NoLink);
-        }
-        send_to(egress, &mad_frame(from, to, mad))
+        let frame = mad_frame(from, to, mad);
+        let once = || {
+            let egress = self.services.neighbours.reach_for_stray_mad(slot);
+            if matches!(egress, Err(ConnectError::NotNow { .. })) {
+                self.services
+                    .counters
+                    .count_denied(Asker::Host, Denial::NoLink);
+            }
+            send_to(egress, &frame)
+        };
+        // The first link may lead to a process that is gone; another one may have its slot.
+        once() || once()
     }
 
     fn spread_mad(&self, from: Gid, to: Gid, mad: &Mad) {

@@ -2,8 +2,8 @@
 //!
 //! A datagram names a slot, and each costs its sender nothing. So an attempt that found no process
 //! is not repeated for a while, and there are few attempts per period. Without a link the datagram
-//! is dropped, as a network may drop it. A MAD for a slot that nobody has is answered with the end
-//! of its conversation: for those the slot is looked at each time.
+//! is dropped, as a network may drop it. A MAD for a slot without an owner is rejected, which ends a
+//! conversation: for MADs the slot is looked at each time.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -44,6 +44,11 @@ impl Openings {
         may
     }
 
+    /// The attempt has opened no link, and cost little: it does not count.
+    pub(crate) fn give_back(&mut self) {
+        self.attempts = self.attempts.saturating_sub(1);
+    }
+
     /// Nobody is in a slot.
     pub(crate) fn found_nobody(&mut self, slot: u16, now: Time) {
         self.absent.insert(slot, now);
@@ -63,6 +68,9 @@ mod tests {
     fn attempts_are_few_per_period() {
         let (mut openings, start) = (Openings::default(), Time(1 << 40));
         assert_eq!((1..=1023).filter(|_| openings.try_once(start)).count(), 64);
+        openings.give_back();
+        assert!(openings.try_once(start));
+        assert!(!openings.try_once(start));
         assert!(openings.try_once(start + PERIOD));
     }
 

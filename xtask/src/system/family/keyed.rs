@@ -18,7 +18,7 @@ const NO_KEY: &str = "Required key not available";
 const REJECTED: &str = "Key was rejected by service";
 
 pub(super) fn add(all: &mut Catalogue) {
-    // Of UC and UD no more than perftest posts receives: what finds none is lost.
+    // Of UC and UD no more than perftest posts receives: a SEND without one is lost.
     let programs: [(&str, &'static [&'static str]); 9] = [
         ("write", &["ib_write_bw", "-F", "-n", "1000"]),
         ("read", &["ib_read_bw", "-F", "-n", "300"]),

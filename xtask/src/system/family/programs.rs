@@ -143,6 +143,14 @@ fn without_server(all: &mut Catalogue) {
     });
     let place = Place::Wire(1500);
     all.at("c.no-neighbour", place, User::Ordinary, 60, no_neighbour);
+    all.at("c.silent-peer", place, User::Ordinary, 40, |stage| {
+        let words = [
+            &*stage.built("silent-peer"),
+            stage.ipv4(),
+            stage.client_ipv4(),
+        ];
+        stage.run(Side::A, &words).map(drop)
+    });
 }
 
 /// A peer in the cable's network that nobody is.

@@ -88,7 +88,7 @@ fn says(output: &str, text: &str) -> Outcome {
     }
 }
 
-/// Whether perftest knew the processor's clock, so that its results say something.
+/// Whether perftest knew the processor's clock, so that it prints results.
 pub(crate) fn is_timed(output: &str) -> bool {
     !output.contains(CLOCK_UNKNOWN)
 }

@@ -7,7 +7,7 @@ use super::super::{Signal, descriptor};
 use super::Queue;
 use crate::Result;
 
-/// How often a thread that waits for work looks, where nothing may end its sleep: the queue's
+/// How often a thread that waits for work looks, if no signal can end its sleep: the queue's
 /// driver may be this thread, or the process has no descriptor left for the signal.
 const LOOK: Duration = Duration::from_millis(5);
 

@@ -229,7 +229,7 @@ impl RoundState {
         self.looked = Time(0);
         let mut any = self.run_without_sleep(nic, now, delivery);
         if !any && self.hot.hides_connections() {
-            // Another one has woken the thread.
+            // Another descriptor has woken the thread.
             any = self.run_around(nic, now, false, delivery);
         }
         if any {
@@ -256,8 +256,8 @@ impl RoundState {
         self.run_around(nic, now, ringing || due, delivery)
     }
 
-    /// Makes a round that asks for all descriptors, whatever they have if `has_work`. Returns
-    /// whether there was anything to do.
+    /// Makes a round that asks for all descriptors. If `has_work`, the round is made even if no
+    /// descriptor is ready. Returns whether there was anything to do.
     fn run_around(
         &mut self,
         nic: &Nic,

@@ -22,6 +22,7 @@ use crate::base::waiter::Waiter;
 use crate::link::local::{Accepted, LinkRead};
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
+use crate::objects::qp::StreamTurn;
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;
@@ -114,10 +115,11 @@ impl RoundState {
         };
         self.stream_room.resize(STREAM_ROOM, 0);
         let came = qp.serve_stream(ready, &mut self.stream_room, now);
-        if came {
-            self.hot.heat(HotSocket::Stream(number));
+        if came != StreamTurn::Nothing {
+            let in_bulk = came == StreamTurn::Much;
+            self.hot.heat(HotSocket::Stream(number), in_bulk);
         }
-        came
+        came != StreamTurn::Nothing
     }
 
     /// Reads a socket of the wire. Returns whether there was something.
@@ -141,7 +143,7 @@ impl RoundState {
         });
         let wanted = self.dispatch.taken() - taken;
         if wanted > 0 {
-            self.hot.heat(HotSocket::Wire(number));
+            self.hot.heat(HotSocket::Wire(number), false);
         }
         let passed_on = self.dispatch.passed_on() - passed_on;
         let unwanted = came - wanted + self.dispatch.take_returned(passed_on);

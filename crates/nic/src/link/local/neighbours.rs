@@ -133,10 +133,11 @@ impl Neighbours {
     }
 
     /// The way to a process for a packet that a stranger sent: as
-    /// [`reach_for_stray_mad`](Self::reach_for_stray_mad), unless nobody was found just now.
+    /// [`reach_for_stray_mad`](Self::reach_for_stray_mad), unless the slot had no owner a moment
+    /// ago.
     ///
     /// # Errors
-    /// As that.
+    /// [`ConnectError`], `NoSuchProcess` also for a slot that has an owner by now.
     pub(crate) fn reach_for_stray(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
         {
             let known = lock(&self.known);
@@ -147,9 +148,9 @@ impl Neighbours {
         self.reach_for_stray_mad(slot)
     }
 
-    /// The way to a process for a MAD that a stranger sent: few links are opened for such. That
-    /// nobody has the slot is answered with the end of a conversation, so it must be so now: what
-    /// others have sent a moment ago does not count.
+    /// The way to a process for a MAD that a stranger sent: few links are opened for such. A MAD
+    /// for a slot without an owner is rejected, which ends a conversation. So the slot is looked at
+    /// each time.
     ///
     /// # Errors
     /// [`ConnectError`]; `NotNow` with EBUSY where a link would have to be opened, and may not.
@@ -164,7 +165,11 @@ impl Neighbours {
                 return Err(ConnectError::NotNow { slot, error });
             }
         }
-        self.reach_within(slot, Duration::ZERO)
+        let reached = self.reach_within(slot, Duration::ZERO);
+        if matches!(reached, Err(ConnectError::NoSuchProcess(_))) {
+            lock(&self.known).openings.give_back();
+        }
+        reached
     }
 
     /// The ways that there are to other processes, at most `most`.

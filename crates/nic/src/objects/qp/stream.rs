@@ -27,8 +27,18 @@ use crate::link::stream::{Came, Connection, Obstacle, Stream, Way};
 const READS: usize = 8;
 /// Room for what is read before a connection that cannot be written to is given up.
 const LAST_ROOM: usize = 64 << 10;
-/// Reads after that, at most.
+/// Most reads before a connection that cannot be written to is given up.
 const LAST_READS: usize = 256;
+
+/// What a turn of a connection has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamTurn {
+    Nothing,
+    /// No more than one read takes.
+    Little,
+    /// More may be there.
+    Much,
+}
 
 impl Qp {
     /// `ibv_modify_qp` on iWARP.
@@ -96,24 +106,26 @@ impl Qp {
     }
 
     /// Serves the connection, which may be ready for what `ready` says. `room` is for what is read.
-    /// Returns whether something has come.
-    pub(crate) fn serve_stream(&self, ready: Interest, room: &mut [u8], now: Time) -> bool {
+    pub(crate) fn serve_stream(&self, ready: Interest, room: &mut [u8], now: Time) -> StreamTurn {
         let mut locked = self.lock();
         if locked.retired {
-            return false;
+            return StreamTurn::Nothing;
         }
         if let Some(stream) = &mut locked.stream {
             if stream.way() != Way::Tcp {
                 // An event of before.
-                return false;
+                return StreamTurn::Nothing;
             }
             stream.begin_turn();
         }
-        let came = ready.readable && self.read_stream(&mut locked, room, now);
+        let mut came = StreamTurn::Nothing;
+        if ready.readable {
+            came = self.read_stream(&mut locked, room, now);
+        }
         if ready.writable {
             self.write_stream(&mut locked, now);
         }
-        if came || ready.writable {
+        if came != StreamTurn::Nothing || ready.writable {
             self.transmit(&mut locked, now);
             self.drive_stream(&mut locked, now);
             self.keep_timer(&mut locked);
@@ -121,17 +133,23 @@ impl Qp {
         came
     }
 
-    /// Takes what has come, within a turn. Returns whether there was something.
-    fn read_stream(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> bool {
+    /// Takes what has come, within a turn.
+    fn read_stream(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> StreamTurn {
         for read in 0..READS {
-            match self.read_once(locked, room, now) {
-                Came::Nothing => return read > 0,
+            let is_last = match self.read_once(locked, room, now) {
+                Came::Nothing if read == 0 => return StreamTurn::Nothing,
                 // To ask whether there is more would be a second system call for each message.
-                Came::Bytes(bytes) if bytes == room.len() => {}
-                Came::Bytes(_) | Came::End | Came::Reset => return true,
+                Came::Bytes(bytes) => bytes < room.len(),
+                Came::Nothing | Came::End | Came::Reset => true,
+            };
+            if is_last && read == 0 {
+                return StreamTurn::Little;
+            }
+            if is_last {
+                break;
             }
         }
-        true
+        StreamTurn::Much
     }
 
     /// Takes what one read brings.

@@ -15,8 +15,8 @@ const QUESTIONS_PER_WINDOW: u64 = 4;
 /// While the window is closed, a question that may be lost is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(5);
 /// So many questions of a closed window a receiver may leave without an answer. Then it is taken
-/// for one that never will. (Not a time: it would run on while this process has no processor, and
-/// the answers lie unread.)
+/// for silent. (Not a time: a time would run on while this process has no processor and the answers
+/// lie unread.)
 const PATIENCE: u32 = 20;
 /// How often a peer that does not answer is asked.
 const SELDOM: Duration = Duration::from_millis(500);
@@ -56,7 +56,7 @@ pub(super) struct FlowState {
     asked_at: Option<Time>,
     /// Questions without an answer: the mark, and what was sent before.
     open: VecDeque<(u64, u64)>,
-    /// Questions that were asked since nothing may be sent; `None`: something may.
+    /// Questions that were asked since the window closed; `None` while it is open.
     asked_closed: Option<u32>,
 }
 
@@ -104,7 +104,8 @@ impl FlowState {
 
     /// Whether it is time to repeat a question.
     pub(super) fn wants_again(&self, now: Time) -> bool {
-        self.asked_closed.is_some() && self.asked_at.is_none_or(|at| now >= at + AGAIN)
+        self.asked_closed.is_some_and(|asked| asked < PATIENCE)
+            && self.asked_at.is_none_or(|at| now >= at + AGAIN)
     }
 
     /// A question goes out.
@@ -207,17 +208,15 @@ mod tests {
     fn a_receiver_that_never_answers_bounds_nothing_until_it_does() {
         let (mut flow, mut mark) = (FlowState::new(), 0);
         fill(&mut flow, ms(7), &mut mark);
+        // As at the end of a pause: a question if it is time for one, then a look at the room.
         for again in 1..=20 {
             let now = ms(7 + 5 * again);
-            assert_eq!(room(&mut flow, now), None);
             assert!(flow.wants_again(now));
             flow.on_asked(500 + again, now);
+            assert_eq!(room(&mut flow, now), None);
         }
-        assert_eq!(
-            room(&mut flow, ms(111)),
-            None,
-            "the last one may be answered"
-        );
+        assert_eq!(room(&mut flow, ms(111)), None, "an answer may come");
+        assert!(!flow.wants_again(ms(112)));
         assert_eq!(room(&mut flow, ms(112)), Some(u64::MAX));
         assert!(!flow.on_sent(1 << 30, ms(113)), "asked not long ago");
         assert!(flow.on_sent(1 << 30, ms(607)), "but now and then");
