@@ -284,12 +284,14 @@ fn a_peer_that_does_not_answer_is_waited_for_no_longer_than_was_said() {
 fn the_shorter_limit_is_kept(test: &str) -> bool {
     /// The transport's retries take longer.
     const BEFORE_THE_LOSS: Duration = Duration::from_secs(8);
+    /// Long enough to see both threads, on a busy machine too.
+    const SHORTER: Duration = Duration::from_secs(2);
     let (peer, [mut long, mut short]) = frozen_peer(test);
     let begun = Instant::now();
     let in_time = || begun.elapsed() < BEFORE_THE_LOSS;
     let until = |threads| wait_for("threads", || lingering() == threads || !in_time());
     long.set_linger(DEADLINE);
-    short.set_linger(Duration::from_millis(300));
+    short.set_linger(SHORTER);
     for stream in [&mut long, &mut short] {
         stream.blocking().write_all(b"hello?").unwrap();
     }

@@ -2,8 +2,8 @@
 //!
 //! A datagram names a slot, and each costs its sender nothing. So an attempt that found no process
 //! is not repeated for a while, and there are few attempts per period. Without a link the datagram
-//! is dropped, as a network may drop it. A MAD for a slot without an owner is rejected, which ends a
-//! conversation: for MADs the slot is looked at each time.
+//! is dropped, as a network may drop it. A MAD for a slot without an owner is rejected, which ends
+//! a conversation: for MADs the slot is looked at each time.
 
 use std::collections::HashMap;
 use std::time::Duration;
