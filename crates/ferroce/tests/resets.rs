@@ -86,8 +86,8 @@ enum Waits {
     AtTheEnd,
 }
 
-/// No completion tells of work that a reset takes back, or the end of a queue pair: a thread that
-/// sleeps for the work is woken all the same.
+/// A thread that sleeps for work is woken when a reset or the end of a queue pair takes the work
+/// back, of which no completion tells.
 #[test]
 fn a_thread_that_sleeps_in_a_scope_is_woken_when_its_work_is_taken_back() {
     const ROUNDS: usize = 20;

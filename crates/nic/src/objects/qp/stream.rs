@@ -31,7 +31,7 @@ const LAST_ROOM: usize = 64 << 10;
 const LAST_READS: usize = 256;
 
 /// What a turn of a connection has brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StreamTurn {
     Nothing,
     /// No more than one read takes.
@@ -135,21 +135,16 @@ impl Qp {
 
     /// Takes what has come, within a turn.
     fn read_stream(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> StreamTurn {
-        for read in 0..READS {
-            let is_last = match self.read_once(locked, room, now) {
-                Came::Nothing if read == 0 => return StreamTurn::Nothing,
+        let mut turn = StreamTurn::Nothing;
+        for _ in 0..READS {
+            match self.read_once(locked, room, now) {
+                Came::Nothing => return turn,
+                Came::Bytes(bytes) if bytes == room.len() => turn = StreamTurn::Much,
                 // To ask whether there is more would be a second system call for each message.
-                Came::Bytes(bytes) => bytes < room.len(),
-                Came::Nothing | Came::End | Came::Reset => true,
-            };
-            if is_last && read == 0 {
-                return StreamTurn::Little;
-            }
-            if is_last {
-                break;
+                Came::Bytes(_) | Came::End | Came::Reset => return turn.max(StreamTurn::Little),
             }
         }
-        StreamTurn::Much
+        turn
     }
 
     /// Takes what one read brings.

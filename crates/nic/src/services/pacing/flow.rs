@@ -14,9 +14,9 @@ const LEAST_WINDOW: u64 = 16 << 10;
 const QUESTIONS_PER_WINDOW: u64 = 4;
 /// While the window is closed, a question that may be lost is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(5);
-/// So many questions of a closed window a receiver may leave without an answer. Then it is taken
-/// for silent. (Not a time: a time would run on while this process has no processor and the answers
-/// lie unread.)
+/// Questions of a closed window that a receiver may leave without an answer, before it is taken for
+/// silent. (Not a time: a time would run on while this process has no processor and the answers lie
+/// unread.)
 const PATIENCE: u32 = 20;
 /// How often a peer that does not answer is asked.
 const SELDOM: Duration = Duration::from_millis(500);
@@ -84,7 +84,7 @@ impl FlowState {
             self.asked_closed = None;
             return Quota::Room(self.window - used);
         }
-        let again = self.asked_at.map_or(now, |at| at + AGAIN);
+        let again = self.again(now);
         if *self.asked_closed.get_or_insert(0) >= PATIENCE && now >= again {
             self.give_up();
             return Quota::Room(u64::MAX);
@@ -104,8 +104,12 @@ impl FlowState {
 
     /// Whether it is time to repeat a question.
     pub(super) fn wants_again(&self, now: Time) -> bool {
-        self.asked_closed.is_some_and(|asked| asked < PATIENCE)
-            && self.asked_at.is_none_or(|at| now >= at + AGAIN)
+        self.asked_closed.is_some_and(|asked| asked < PATIENCE) && now >= self.again(now)
+    }
+
+    /// Time from which on a question may be repeated; `now` if none was asked.
+    fn again(&self, now: Time) -> Time {
+        self.asked_at.map_or(now, |at| at + AGAIN)
     }
 
     /// A question goes out.

@@ -250,11 +250,11 @@ impl DatagramSocket {
         Ok(())
     }
 
-    /// `rshutdown`.
+    /// `rshutdown`: ends directions of the socket.
     ///
     /// # Errors
-    /// Ends directions of the socket. One that is not connected hears ENOTCONN, and has ended them
-    /// all the same, as in the kernel (`inet_shutdown`).
+    /// ENOTCONN for a socket that is not connected. Its directions have ended nevertheless, as in
+    /// the kernel (`inet_shutdown`).
     pub(super) fn shutdown(&self, how: c_int) -> Result<()> {
         let mut state = self.state();
         let shut = self.udp.shutdown(how);
