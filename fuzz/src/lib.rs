@@ -2,7 +2,6 @@
 //! test of its own, which runs the committed corpora.
 
 pub mod cm;
-pub mod early;
 pub mod icrc;
 pub mod input;
 pub mod iwarp;
@@ -11,6 +10,7 @@ pub mod mpa;
 pub mod packet;
 pub mod posted;
 pub mod rc;
+pub mod reorder;
 
 /// A target's entry: takes any bytes, panics if something does not hold.
 pub type Run = fn(&[u8]);
@@ -22,7 +22,7 @@ pub const TARGETS: [(&str, Run); 8] = [
     ("mad", mad::run),
     ("cm", cm::run),
     ("rc", rc::run),
-    ("early", early::run),
+    ("reorder", reorder::run),
     ("mpa", mpa::run),
     ("iwarp", iwarp::run),
 ];

@@ -211,7 +211,7 @@ fn print_counter() {
 #[test]
 fn an_immediate_comes_after_its_bytes() {
     let mut peer = Peer::start_direct();
-    // In two pieces, so that it is not offered.
+    // In two pieces, so that it does not go by rendezvous.
     let bytes = |n| vec![peer.buffer.sge(0, 1), peer.buffer.sge(1, n - 1)];
     let (op, len) = (SendOp::WriteImm(peer.remote, [1, 2, 3, 4]), 9000);
     let before = counted(&peer.end);

@@ -119,7 +119,7 @@ fn a_long_message_keeps_its_place() {
     }
 }
 
-/// How a program takes back what it has offered.
+/// How a program takes back memory of a rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     Deregistered,
@@ -208,7 +208,7 @@ fn race(kind: Taken, wait: Duration) {
 }
 
 #[test]
-fn what_was_offered_and_taken_back_is_not_read() {
+fn memory_of_a_rendezvous_that_was_taken_back_is_not_read() {
     for kind in [Taken::Deregistered, Taken::MovedToErr, Taken::Failed] {
         let (all, start) = (rounds(40), Instant::now());
         for round in 0..all as u64 {

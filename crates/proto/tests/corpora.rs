@@ -42,8 +42,8 @@ fn committed_rc_sequences_hold() {
 }
 
 #[test]
-fn committed_early_packets_hold() {
-    run_corpus("early");
+fn committed_reorder_inputs_hold() {
+    run_corpus("reorder");
 }
 
 #[test]
@@ -61,6 +61,8 @@ fn every_target_has_a_test_here() {
     let names = fuzz::TARGETS.map(|(name, _)| name);
     assert_eq!(
         names,
-        ["packet", "icrc", "mad", "cm", "rc", "early", "mpa", "iwarp"]
+        [
+            "packet", "icrc", "mad", "cm", "rc", "reorder", "mpa", "iwarp"
+        ]
     );
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::{bytes, seeds, until_sent, write};
 use ferroce_proto::testkit::{Faults, Rng, Side};
 use ferroce_proto::verbs::WcStatus;
-use fuzz::early::{self, KINDS, Transfer};
+use fuzz::reorder::{self, KINDS, Transfer};
 
 /// Inside the window of what is kept, at its end, and beyond it.
 const AHEAD: [u32; 8] = [1, 2, 20, 900, 1000, 1030, 20_000, 3_000_000];
@@ -89,7 +89,7 @@ fn forged_packets_with_any_psn_at_any_time_do_no_harm() {
         let mut rng = Rng::new(seed);
         let len = rng.below(600) as usize;
         let input = bytes(&mut rng, len);
-        let outcome = std::panic::catch_unwind(|| early::run(&input));
+        let outcome = std::panic::catch_unwind(|| reorder::run(&input));
         if let Err(panic) = outcome {
             eprintln!("failed with seed {seed}");
             std::panic::resume_unwind(panic);

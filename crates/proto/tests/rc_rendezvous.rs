@@ -14,7 +14,7 @@ use ferroce_proto::wire::Opcode;
 const TOKEN: u64 = 0x1234_5678_9abc_def1;
 const LONG: u32 = MIN_RENDEZVOUS + 100;
 
-/// A pair within a host, of which A offers.
+/// A pair within a host, of which A sends by rendezvous.
 fn pair(setup: Setup) -> Pair {
     let mut pair = Pair::new(Setup {
         link: LinkTraits {
@@ -56,7 +56,7 @@ fn a_long_send_is_one_packet_that_waits_for_a_receive() {
     assert_eq!((wc.wr_id, wc.byte_len), (9, LONG));
     assert_eq!(wc.imm, Some(WcImm::Imm([7; 4])));
     let [rendezvous] = pair.b.results.rendezvous[..] else {
-        panic!("one offer");
+        panic!("one rendezvous");
     };
     assert_eq!((rendezvous.token, rendezvous.len), (TOKEN, LONG));
     assert_eq!(rendezvous.addr, Arena::BASE + 64);
@@ -206,7 +206,7 @@ fn what_would_fail_by_packets_fails_by_rendezvous() {
     assert_eq!(pair.a.results.send_statuses(), [(1, WcStatus::LocProtErr)]);
 }
 
-/// Offers that are fetched or refused at random, among shorter messages and receives that come
+/// Rendezvous that are fetched or refused at random, among shorter messages and receives that come
 /// late: all arrive once, in order.
 #[test]
 fn whatever_is_refused_everything_arrives_once_and_in_order() {

@@ -192,8 +192,8 @@ impl Requester {
             Probe::Wanted => self.probe = Probe::Idle,
             Probe::Sent { until, limit } if oldest >= until => {
                 self.probe = Probe::Idle;
-                // More than the probe: the responder was only late, and is still at it; or it has
-                // kept what came early.
+                // More than the probe: the responder was only late, and is still at it; or its
+                // reorder buffer has kept packets.
                 if oldest == until && oldest < limit && self.reorder.is_empty() {
                     self.on_loss(shared);
                 }
@@ -315,8 +315,8 @@ impl Requester {
         }
     }
 
-    /// What was acknowledged behind an answer. If the responder `vouches` for answers that came
-    /// early, those too, up to the next one that is missing.
+    /// Takes what was acknowledged behind an answer. If the responder `vouches` for the answers in
+    /// the reorder buffer, takes those too, up to the next one that is missing.
     fn take_reordered(
         &mut self,
         shared: &QpShared,

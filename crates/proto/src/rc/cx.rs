@@ -15,9 +15,9 @@ pub trait Sink {
     fn recv_completion(&mut self, wc: Wc, solicited: bool) -> bool;
     /// An asynchronous event.
     fn event(&mut self, event: QpEvent);
-    /// Copies what a peer offers into memory of this process, of the same length. Returns whether
-    /// all of it was there, and was the peer's to offer until the copy was done; if not, a part of
-    /// it may have been copied.
+    /// Copies the bytes of a peer's rendezvous into memory of this process, of the same length.
+    /// Returns whether all of it was there, and the rendezvous was valid until the copy was done;
+    /// if not, a part of it may have been copied.
     fn fetch(&mut self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
         let _ = (rendezvous, to);
         false
@@ -25,7 +25,7 @@ pub trait Sink {
 
     /// The queue pair has failed and its work is about to be flushed: its program may use the
     /// memory of that work for something else then. When this returns no peer of this host begins
-    /// to use what was granted or offered any more, and a peer that is fetching finds out.
+    /// to use what was granted or is to be fetched any more, and a peer that is fetching finds out.
     fn end_grant(&mut self) {}
     /// A peer's SEND has taken this key of a window back, which only that peer used.
     fn invalidated(&mut self, key: Key) {

@@ -9,10 +9,10 @@
 //! - if the peer expects exactly the PSN that would be sent ([`Grant::expected`]): both ends are in
 //!   step. Nothing done directly consumes PSNs, so they stay so;
 //! - to atomics, and to WRITEs and READs with bytes. A message without bytes needs no key: that is
-//!   the responder's matter. So is an immediate, which takes a receive. What has one and is not
-//!   [offered](super::rendezvous) though it is long is put in place, and a packet without bytes
-//!   ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it, which is waited for
-//!   like any other, a receiver that is not ready included.
+//!   the responder's matter. So is an immediate, which takes a receive. If a long WRITE has one and
+//!   does not go by [rendezvous](super::rendezvous), its bytes are put in place. Then a packet
+//!   without bytes ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it. It is
+//!   waited for like any other, a receiver that is not ready included.
 //!
 //! Whatever is refused or goes wrong goes by packets, from its first byte on
 //! ([`RcQp::refuse_direct`]), and the peer's responder decides: it makes the NAK, the event and the
@@ -313,8 +313,8 @@ impl Requester {
 }
 
 /// Whether the bytes of a WRITE with immediate are put in place before a packet tells of it. Short
-/// ones are as fast in packets, of which any number may be on their way; and long ones are
-/// [offered](super::rendezvous), if they can be.
+/// ones are as fast in packets, of which any number may be on their way; and long ones go by
+/// [rendezvous](super::rendezvous), if they can.
 fn is_placed(wqe: &Wqe) -> bool {
     wqe.rendezvous.is_none() && wqe.length >= MIN_RENDEZVOUS
 }

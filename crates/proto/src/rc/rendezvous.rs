@@ -1,23 +1,22 @@
-//! Long SENDs and WRITEs with immediate within a host: the requester *offers* its bytes, and the
-//! responder's owner fetches them from the requester's memory to where they belong. One copy in
-//! place of those that packets make.
+//! Long SENDs and WRITEs with immediate within a host, by *rendezvous*: the requester sends where
+//! its bytes are, and the responder's owner fetches them from there to where they belong. One copy
+//! takes the place of those that packets make.
 //!
 //! A WRITE with immediate takes a receive, so it needs the responder anyway: so any number of them
 //! can be on their way, and no byte of one is in place before the receive of the one before it was
 //! there.
 //!
-//! An offer is one packet with one PSN, whatever the length, and is ordered, waited for, refused
+//! A rendezvous is one packet with one PSN, whatever the length. It is ordered, waited for, refused
 //! and acknowledged as any SEND. Its bytes stay where they are until it is acknowledged, as those
-//! of any SEND do. Three things end a requester's right to have them fetched: the region is
+//! of any SEND do. Three things end the responder's right to fetch them: the region is
 //! deregistered, the queue pair leaves its states, or its owner is told that work is about to be
-//! flushed ([`Sink::end_grant`](super::Sink::end_grant)): the *token* that is in each
-//! offer is valid no longer then, and a responder that fetches looks at it after the copy once
-//! more.
+//! flushed ([`Sink::end_grant`](super::Sink::end_grant)). Each packet carries a *token*, which is
+//! not valid from then on. A responder that fetches checks the token once more after the copy.
 //!
 //! What cannot be fetched is answered by a NAK of our own, and goes by packets, with as many PSNs
-//! as that needs: nothing of what was sent after the offer was taken, so all of it gets new
-//! numbers. The responder does not take the same PSN for an offer again, so both ends agree about
-//! what has become of it.
+//! as that needs. Nothing that was sent after the rendezvous was taken, so all of it gets new
+//! numbers. The responder does not take the same PSN for a rendezvous again, so both ends agree
+//! about what has become of it.
 
 use super::back_off::BackOff;
 use super::config::{QpShared, packets_of};
@@ -42,12 +41,12 @@ pub const MAX_RENDEZVOUS: u32 = 16 << 20;
 /// Bytes that are fetched at once: in between the requester may take its memory back.
 const PART: u32 = 1 << 20;
 
-/// Bytes that a peer offers.
+/// Bytes of a peer that are to be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rendezvous {
     /// The peer's queue pair.
     pub from: Qpn,
-    /// Number that makes the offer valid.
+    /// Number that makes the rendezvous valid.
     pub token: u64,
     /// Key of the peer's region.
     pub key: Key,
@@ -57,19 +56,19 @@ pub struct Rendezvous {
     pub len: u32,
 }
 
-/// What a requester knows of offering.
+/// The requester's part of rendezvous.
 #[derive(Debug, Default)]
 pub(super) struct RendezvousSender {
-    /// What makes them valid; none: none is made.
+    /// What makes a rendezvous valid; none: no work request goes so.
     pub(super) token: Option<u64>,
     /// Most bytes of a plain SEND that goes some other way, see
-    /// [`RcQp::offer_sends_above`].
-    sent_otherwise: u32,
+    /// [`RcQp::set_rendezvous_threshold`].
+    threshold: u32,
     back_off: BackOff,
 }
 
 impl RendezvousSender {
-    /// The token for a work request that is to be offered.
+    /// Returns the token for a work request that is to go by rendezvous.
     pub(super) fn token_for(&mut self, wr: &SendWr) -> Option<u64> {
         let token = self.token?;
         let kind = matches!(
@@ -82,7 +81,7 @@ impl RendezvousSender {
         let [sge] = sges[..] else {
             return None;
         };
-        let is_short = wr.op == SendOp::Send && sge.length <= self.sent_otherwise;
+        let is_short = wr.op == SendOp::Send && sge.length <= self.threshold;
         if !kind || is_short || !(MIN_RENDEZVOUS..=MAX_RENDEZVOUS).contains(&sge.length) {
             return None;
         }
@@ -93,28 +92,28 @@ impl RendezvousSender {
         Some(token)
     }
 
-    /// An offer was taken.
+    /// The peer has taken a rendezvous.
     pub(super) fn on_taken(&mut self) {
         self.back_off.on_taken();
     }
 }
 
 impl RcQp {
-    /// From here long SENDs are offered, with this token: the path leads to a process of this host,
-    /// which can look at what the owner publishes. Until the queue pair goes to ERR or RESET.
+    /// From here long SENDs go by rendezvous, with this token: the path leads to a process of this
+    /// host, which can look at what the owner publishes. Until the queue pair goes to ERR or RESET.
     pub fn begin_rendezvous(&mut self, token: u64) {
         if self.shared.config.qp_type == QpType::Rc {
             self.requester.rendezvous.token = Some(token);
         }
     }
 
-    /// SENDs that are posted from here on are not offered if they have `bytes` bytes or less: there
+    /// SENDs of `bytes` bytes or less that are posted from here on do not go by rendezvous: there
     /// is a faster way for them.
-    pub fn offer_sends_above(&mut self, bytes: u32) {
-        self.requester.rendezvous.sent_otherwise = bytes;
+    pub fn set_rendezvous_threshold(&mut self, bytes: u32) {
+        self.requester.rendezvous.threshold = bytes;
     }
 
-    /// The token with which SENDs are offered now.
+    /// Returns the token with which SENDs go by rendezvous now.
     #[must_use]
     pub fn rendezvous(&self) -> Option<u64> {
         self.requester.rendezvous.token
@@ -122,7 +121,7 @@ impl RcQp {
 }
 
 impl Requester {
-    /// The peer cannot fetch what the oldest packet offers.
+    /// The peer cannot fetch the bytes of the oldest packet, a rendezvous.
     pub(super) fn on_not_fetched(&mut self, shared: &QpShared) {
         if self
             .queue
@@ -135,7 +134,8 @@ impl Requester {
         self.send_by_packets(shared);
     }
 
-    /// What is offered goes by packets. Of what was sent and not acknowledged nothing was taken.
+    /// What went by rendezvous goes by packets. Nothing was taken of what was sent and not
+    /// acknowledged.
     pub(super) fn send_by_packets(&mut self, shared: &QpShared) {
         self.go_back();
         self.flight.abandon();
@@ -166,8 +166,8 @@ impl Responder {
             .ok_or_else(|| Reject::invalid(psn))?;
         self.take_recv(shared, cx, target)?;
         let place = match packet.ext.reth {
-            Some(reth) => OfferDestination::Region(reth, target.accessor(shared)),
-            None => OfferDestination::Receive,
+            Some(reth) => RendezvousDestination::Region(reth, target.accessor(shared)),
+            None => RendezvousDestination::Receive,
         };
         let opcode = self.check_place(cx, &place, len, psn)?;
         if self.not_fetched == Some(psn) {
@@ -193,19 +193,19 @@ impl Responder {
     fn check_place(
         &self,
         cx: &Cx<'_>,
-        place: &OfferDestination,
+        place: &RendezvousDestination,
         len: u32,
         psn: Psn,
     ) -> Result<WcOpcode, Reject> {
         match place {
-            OfferDestination::Receive => {
+            RendezvousDestination::Receive => {
                 let room = |recv: &HeldReceive| scatter::total(&recv.wr.sges);
                 let fits = self.held.as_ref().map_or(0, room) >= u64::from(len);
                 let too_long =
                     || Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG);
                 fits.then_some(WcOpcode::Recv).ok_or_else(too_long)
             }
-            OfferDestination::Region(reth, by) => cx
+            RendezvousDestination::Region(reth, by) => cx
                 .rights
                 .open_remote(reth.rkey, *by, reth.va, len.into(), Access::REMOTE_WRITE)
                 .map(|_| WcOpcode::RecvRdmaWithImm)
@@ -213,12 +213,12 @@ impl Responder {
         }
     }
 
-    /// Fetches what is offered.
+    /// Fetches the bytes of a rendezvous.
     fn fetch(
         &self,
         cx: &mut Cx<'_>,
         rendezvous: &Rendezvous,
-        place: &OfferDestination,
+        place: &RendezvousDestination,
     ) -> Result<(), Stop> {
         let rights = cx.rights;
         let mut done = 0;
@@ -244,11 +244,11 @@ impl Responder {
     fn pieces<'a>(
         &self,
         rights: &'a Rights,
-        place: &OfferDestination,
+        place: &RendezvousDestination,
         extent: Extent,
     ) -> Option<Pieces<'a>> {
         match place {
-            OfferDestination::Receive => {
+            RendezvousDestination::Receive => {
                 let recv = self.held.as_ref()?;
                 let who = Opener {
                     pd: recv.pd,
@@ -256,7 +256,7 @@ impl Responder {
                 };
                 scatter::pieces_of(rights, who, &recv.wr.sges, extent).ok()
             }
-            OfferDestination::Region(reth, by) => {
+            RendezvousDestination::Region(reth, by) => {
                 let at = reth.va.wrapping_add(u64::from(extent.offset));
                 let need = Access::REMOTE_WRITE;
                 let span = rights.open_remote(reth.rkey, *by, at, extent.len.into(), need);
@@ -266,8 +266,8 @@ impl Responder {
     }
 }
 
-/// Where the bytes of an offer go.
-enum OfferDestination {
+/// Where the bytes of a rendezvous go.
+enum RendezvousDestination {
     /// Into the receive in hand.
     Receive,
     /// To where the requester says, if that is open to the accessor.

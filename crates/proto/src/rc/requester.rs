@@ -217,8 +217,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Sends the oldest packet once more, as nobody answers. What was repaired may have been lost
-    /// again.
+    /// Sends the oldest packet once more, as nobody answers. What selective repeat has sent may
+    /// have been lost again.
     fn ask_again(&mut self) {
         self.probe = Probe::Wanted;
         self.selective_repeat.restart();

@@ -31,7 +31,7 @@ pub(crate) enum Stop {
     NotReady,
     /// Whether one is posted only another process knows, which is asked.
     Asked,
-    /// What is offered cannot be fetched: it is to come by packets.
+    /// The bytes of a rendezvous cannot be fetched: they are to come by packets.
     NotFetched,
     /// The queue pair ends.
     Reject(Reject),
@@ -67,7 +67,7 @@ pub(crate) struct Responder {
     /// A requester waits for another process's answer.
     asked: bool,
     comm_established: bool,
-    /// PSN of the last offer that was refused.
+    /// PSN of the last rendezvous that was refused.
     pub(super) not_fetched: Option<Psn>,
     pub(super) replies: Replies,
 }
@@ -252,7 +252,7 @@ impl Responder {
         match self.execute(shared, cx, packet) {
             Ok(()) => Ok(()),
             Err(Stop::NotReady) => {
-                // What follows comes too early as well, and is dropped without a word.
+                // No receive is there for what follows either: it is dropped without a word.
                 self.gap_reported = true;
                 self.halted = true;
                 self.not_ready_sent = true;
@@ -284,8 +284,8 @@ impl Responder {
         }
     }
 
-    /// A packet came in its turn. If the requester `vouches` for what came early, executes that, up
-    /// to the next gap. What is missing then is reported.
+    /// A packet came in its turn. If the requester `vouches` for the reorder buffer, executes what
+    /// is in it, up to the next gap. What is missing then is reported.
     fn take_reordered(
         &mut self,
         shared: &QpShared,

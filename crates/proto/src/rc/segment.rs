@@ -113,7 +113,7 @@ pub(crate) fn segment(wqe: &Wqe, packets: Range<u64>, mtu: u32) -> Option<Segmen
     })
 }
 
-/// The packet that offers a message's bytes.
+/// The packet that says where a message's bytes are to be fetched.
 fn rendezvous(wqe: &Wqe, token: u64) -> Option<Segment> {
     let [sge] = wqe.sges() else {
         return None;

@@ -1,4 +1,4 @@
-//! Repairing a loss.
+//! Selective repeat: only what was lost is sent again.
 //!
 //! A NAK names the first packet that is missing. The rule is to go back to it and to send
 //! everything from there again. A peer of our kind keeps what came behind the gap ([`reorder`]) and

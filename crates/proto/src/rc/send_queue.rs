@@ -35,7 +35,7 @@ pub(crate) struct Wqe {
     pub(crate) start: u64,
     /// PSNs that it takes.
     pub(super) packets: u32,
-    /// SEND, WRITE with immediate: its bytes are offered, in one packet with this token.
+    /// SEND, WRITE with immediate: it goes by rendezvous, in one packet with this token.
     pub(super) rendezvous: Option<u64>,
     /// Bytes of the message; READ: to be read; atomic: 8.
     pub(super) length: u32,

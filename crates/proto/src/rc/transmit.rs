@@ -63,7 +63,7 @@ impl Requester {
                 || self.next_request(shared).is_some())
     }
 
-    /// Whether there is a packet that is neither a probe nor a repair.
+    /// Whether there is a packet that is neither a probe nor sent by selective repeat.
     pub(super) fn wants_request(&self, shared: &QpShared) -> bool {
         !self.retry.waits_for_receiver() && self.next_request(shared).is_some()
     }

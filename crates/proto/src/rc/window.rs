@@ -15,7 +15,8 @@
 const MIN_PACKETS: u64 = 8;
 /// Single losses do not make it smaller than this many.
 const USUAL_PACKETS: u64 = 32;
-/// Repaired losses count if for each fewer than this many packets came through, on average.
+/// Losses mended by selective repeat count if for each fewer than this many packets came through,
+/// on average.
 const DENSE_PACKETS: u64 = 16;
 /// More than this many packets between two losses are not counted: the average is to follow what
 /// happens now.
@@ -39,7 +40,7 @@ pub(super) struct SendWindow {
     credit: u64,
     /// Bytes acknowledged since the last loss.
     delivered: u64,
-    /// Packets between two repaired losses, on average over the last few.
+    /// Packets between two losses that selective repeat mended, on average over the last few.
     spacing: u64,
     /// Full packet with its overhead.
     packet: u64,

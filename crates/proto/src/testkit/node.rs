@@ -45,11 +45,11 @@ pub struct Results {
     pub xrc: BTreeMap<Srqn, XrcQueue>,
     /// Room of each CQ, if limited.
     pub cq_room: Option<usize>,
-    /// What peers offered, in the order in which it was asked for.
+    /// Rendezvous of peers, in the order in which their bytes were asked for.
     pub rendezvous: Vec<Rendezvous>,
-    /// Offers that are fetched from now on, without their bytes; the others are refused.
+    /// Rendezvous that are fetched from now on, without their bytes; the others are refused.
     pub fetches: usize,
-    /// How many send completions there were when offers ended.
+    /// Number of send completions that there were when rendezvous ended.
     pub grant_ended: Option<usize>,
     /// How often each of [`Noted::ALL`] was noted.
     pub noted: [u32; Noted::ALL.len()],

@@ -85,8 +85,8 @@ pub enum NakCode {
 }
 
 impl NakCode {
-    /// Between Ferroce processes of one host: the bytes of an
-    /// [offer](crate::wire::Opcode::RENDEZVOUS) cannot be fetched, and are to be sent.
+    /// Between Ferroce processes of one host: the bytes of a
+    /// [rendezvous](crate::wire::Opcode::RENDEZVOUS) cannot be fetched, and are to be sent.
     pub const NOT_FETCHED: Self = Self::Other(31);
 
     const fn decode(code: u8) -> Self {

@@ -37,8 +37,8 @@ impl PacketFaults {
         })
     }
 
-    /// Takes all packets of a batch, with their ICRCs: what happens to them after that must not be
-    /// repaired.
+    /// Takes all packets of a batch, with their ICRCs: what changes in them after that must not get
+    /// a new one.
     pub(super) fn admit(&self, encap: &Encapsulation, private_port: Option<u8>, batch: &mut Batch) {
         let mut network = lock(&self.network);
         let now = clock::monotonic();

@@ -124,7 +124,7 @@ impl<'a> DirectDelivery<'a> {
         self.delivered += 1;
     }
 
-    /// How many were caught.
+    /// Number of completions that were delivered.
     #[inline]
     pub(super) fn delivered(&self) -> usize {
         self.delivered
@@ -133,9 +133,9 @@ impl<'a> DirectDelivery<'a> {
 
 impl fmt::Debug for DirectDelivery<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Catch")
+        f.debug_struct("DirectDelivery")
             .field("room", &self.room)
-            .field("caught", &self.delivered)
+            .field("delivered", &self.delivered)
             .finish_non_exhaustive()
     }
 }

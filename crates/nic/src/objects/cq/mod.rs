@@ -194,7 +194,8 @@ impl Cq {
         self.context.engine().poll(sleeps_soon, delivery);
         if !delivery.is_full() && self.sign.has_news() {
             let taken = self.take(delivery);
-            // What was caught is good, whatever became of the queue since: that is told next time.
+            // What was delivered is good, whatever became of the queue since: that is told next
+            // time.
             if delivery.delivered() == 0 {
                 taken?;
             }

@@ -1,6 +1,6 @@
 //! Whether the peer of a reliable queue pair on the wire is a Ferroce, too.
 //!
-//! Two Ferroces repair losses packet by packet, with reports and a header bit that other makes do
+//! Two Ferroces mend losses by selective repeat, with reports and a header bit that other makes do
 //! not know. Anybody can send from any port and any address, so only an echo counts: at the move to
 //! RTR the queue pair asks its peer with a random number ([`Drain`]), and an answer with that
 //! number, from the path's other end, can come only from a host that has seen the question. Until

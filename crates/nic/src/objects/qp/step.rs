@@ -74,7 +74,7 @@ impl Qp {
         let waits = locked.delayed_ack.on_post(|| now.look());
         let by_short_ring = locked.short_rings.longest();
         if let Transport::Rc(rc) = &mut locked.transport {
-            rc.offer_sends_above(by_short_ring);
+            rc.set_rendezvous_threshold(by_short_ring);
         }
         let at = locked.time_of_post(&mut now);
         let (result, is_short) = self.with_sending_cx(&mut locked, at, |locked, cx| {
