@@ -4,7 +4,7 @@ use crate::object::{Refusal, is_of_other_process, refuse_inherited};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 
-use ferroce_nic::objects::cq::{Entry, Stamp, Stamps};
+use ferroce_nic::objects::cq::{CompletionTimes, Entry, TimestampKinds};
 use ferroce_nic::{CqOptions, Error};
 use libc::pthread_mutex_t;
 
@@ -31,7 +31,7 @@ pub(crate) struct Cursor {
     /// (`IBV_CREATE_CQ_ATTR_SINGLE_THREADED`).
     mutex: Option<UnsafeCell<pthread_mutex_t>>,
     /// The completion that the readers show.
-    current: UnsafeCell<(Entry, Stamp)>,
+    current: UnsafeCell<(Entry, CompletionTimes)>,
 }
 
 impl Cursor {
@@ -122,7 +122,7 @@ fn request(attr: &ibv_cq_init_attr_ex) -> Result<Request, Error> {
         channel: attr.channel,
         comp_vector: attr.comp_vector,
         options: CqOptions {
-            stamps: Stamps {
+            timestamps: TimestampKinds {
                 raw: asks(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP),
                 wallclock: asks(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK),
             },
@@ -172,16 +172,18 @@ fn functions(wc_flags: u64) -> ibv_cq_ex {
 unsafe fn advance(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller's promise.
     let (private, cursor) = unsafe { (cq::private(cq.cast()), cursor(cq)) };
-    let polled = private.nic().poll_stamped(1, &mut |_, wc, stamp| {
-        let wc = Entry::from(wc);
-        // SAFETY: this thread holds the cursor; the program reads `status` and `wr_id` only on this
-        // thread until it lets go.
-        unsafe {
-            (*cq).wr_id = wc.wr_id;
-            (*cq).status = wc.status;
-            *cursor.current.get() = (wc, stamp);
-        }
-    });
+    let polled = private
+        .nic()
+        .poll_with_timestamps(1, &mut |_, wc, timestamps| {
+            let wc = Entry::from(wc);
+            // SAFETY: this thread holds the cursor; the program reads `status` and `wr_id` only on
+            // this thread until it lets go.
+            unsafe {
+                (*cq).wr_id = wc.wr_id;
+                (*cq).status = wc.status;
+                *cursor.current.get() = (wc, timestamps);
+            }
+        });
     match polled {
         Ok(0) => libc::ENOENT,
         Ok(_) => 0,

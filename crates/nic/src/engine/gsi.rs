@@ -76,7 +76,7 @@ impl Host for Nic {
         };
         self.next_gsi_packet(mad).emit(&mut batch.bytes);
         if let Some(auth) = self.services.auth() {
-            auth.seal(&addressing, &mut batch.bytes);
+            auth.add_tag(&addressing, &mut batch.bytes);
         }
         batch.end_packet();
         // A wire link is never gone.

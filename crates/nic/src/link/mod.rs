@@ -167,7 +167,7 @@ pub(crate) struct Inbound<'a> {
 impl<'a> Inbound<'a> {
     /// The packet without the tag of another device; none if the tag is wrong.
     pub(crate) fn opened(self, auth: &Auth) -> Option<Self> {
-        let packet: &'a [u8] = auth.open(&self.addressing, self.packet)?;
+        let packet: &'a [u8] = auth.take_tag(&self.addressing, self.packet)?;
         Some(Self { packet, ..self })
     }
 

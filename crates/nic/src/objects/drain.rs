@@ -66,7 +66,7 @@ impl Services {
         };
         drain.emit(&mut batch.bytes);
         if let Some(auth) = self.auth() {
-            auth.seal(&addressing, &mut batch.bytes);
+            auth.add_tag(&addressing, &mut batch.bytes);
         }
         batch.end_packet();
         // A wire link is never gone.

@@ -104,7 +104,7 @@ impl TaggedConnection {
 
     /// Puts a tag behind the packet (BTH to pad) that begins at `start`; `at` is where a reliable
     /// transport stands after it made it.
-    pub fn seal(
+    pub fn add_tag(
         &mut self,
         addresses: &TagAddresses,
         at: Option<SequencePosition>,
@@ -125,14 +125,15 @@ impl TaggedConnection {
             Numbering::Counted { sent, .. } => {
                 let counter = sent.get_or_insert(Extended::first(bth.psn));
                 counter.follow(bth.psn);
-                self.send.seal_counted(counter.0, addresses, bytes, start);
+                self.send
+                    .add_counted_tag(counter.0, addresses, bytes, start);
             }
         }
     }
 
     /// Takes the tag off a packet that came. `None`: the peer did not send it, or not now.
     #[must_use]
-    pub fn open<'a>(
+    pub fn take_tag<'a>(
         &mut self,
         addresses: &TagAddresses,
         at: Option<SequencePosition>,
@@ -146,10 +147,10 @@ impl TaggedConnection {
                 }
                 let is_own = is_response(bth.opcode);
                 let sequence = sequence_of(own, peer, at, &bth, is_own)?;
-                self.receive.open(sequence, addresses, tagged)
+                self.receive.take_tag(sequence, addresses, tagged)
             }
             Numbering::Counted { taken, .. } => {
-                let (packet, counter) = self.receive.open_counted(addresses, tagged)?;
+                let (packet, counter) = self.receive.take_counted_tag(addresses, tagged)?;
                 let is_new = counter > *taken && Extended(counter).low() == bth.psn;
                 let is_packet = packet.len() >= Bth::LEN;
                 (is_new && is_packet).then(|| {

@@ -131,7 +131,7 @@ impl Datagrams {
 
     /// Puts nonce, counter and tag behind the datagram that begins at `start`. One to a receiver
     /// that is not known stays as it is, and is dropped there.
-    pub fn seal(&mut self, addresses: &TagAddresses, (bytes, start): (&mut Vec<u8>, usize)) {
+    pub fn add_tag(&mut self, addresses: &TagAddresses, (bytes, start): (&mut Vec<u8>, usize)) {
         let Some(head) = bytes[start..].first_chunk::<{ Bth::LEN }>() else {
             return;
         };
@@ -149,7 +149,7 @@ impl Datagrams {
     /// Takes nonce, counter and tag off a datagram to the queue pair `own`. `None`: no holder of
     /// the key sent it to this queue pair since it has its nonce, or it was taken before.
     #[must_use]
-    pub fn open<'a>(
+    pub fn take_tag<'a>(
         &mut self,
         secret: &Secret,
         own: Qpn,

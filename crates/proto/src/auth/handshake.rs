@@ -113,7 +113,7 @@ impl AuthMessage {
     pub fn is_authentic(secret: &Secret, addresses: &TagAddresses, packet: &[u8]) -> bool {
         packet.len() == LEN
             && packet.first() != Some(&REJECTION.0)
-            && secret.handshake().open(0, addresses, packet).is_some()
+            && secret.handshake().take_tag(0, addresses, packet).is_some()
     }
 
     /// The answer to an ask.

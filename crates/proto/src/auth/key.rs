@@ -74,7 +74,7 @@ impl TagKey {
     /// Takes the tag off a packet, if it is right for the sequence. The comparison takes the same
     /// time whatever differs.
     #[must_use]
-    pub fn open<'a>(
+    pub fn take_tag<'a>(
         &self,
         sequence: u64,
         addresses: &TagAddresses,
@@ -86,7 +86,7 @@ impl TagKey {
     }
 
     /// Puts a counter and a tag behind the packet that begins at `start`.
-    pub fn seal_counted(
+    pub fn add_counted_tag(
         &self,
         counter: u64,
         addresses: &TagAddresses,
@@ -101,7 +101,7 @@ impl TagKey {
     /// Takes counter and tag off a packet. Returns both if the tag is right; whether the counter
     /// is, is the caller's matter.
     #[must_use]
-    pub fn open_counted<'a>(
+    pub fn take_counted_tag<'a>(
         &self,
         addresses: &TagAddresses,
         tagged: &'a [u8],

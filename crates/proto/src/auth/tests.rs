@@ -58,9 +58,9 @@ fn at(next: u32, expected: u32) -> Option<SequencePosition> {
     })
 }
 
-fn sealed(from: &mut TaggedConnection, at: Option<SequencePosition>, packet: &[u8]) -> Vec<u8> {
+fn tagged(from: &mut TaggedConnection, at: Option<SequencePosition>, packet: &[u8]) -> Vec<u8> {
     let mut bytes = packet.to_vec();
-    from.seal(&TO_B, at, (&mut bytes, 0));
+    from.add_tag(&TO_B, at, (&mut bytes, 0));
     bytes
 }
 
@@ -134,11 +134,11 @@ fn each_end_nonce_number_and_direction_has_a_key_of_its_own() {
 #[test]
 fn what_was_changed_is_not_opened() {
     let (mut a, mut b) = pair(Some(0));
-    let whole = sealed(&mut a, at(1, 0), &packet(Operation::Write, 0, &[9; 40]));
+    let whole = tagged(&mut a, at(1, 0), &packet(Operation::Write, 0, &[9; 40]));
     for bit in 0..whole.len() * 8 {
         let mut changed = whole.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
-        let opens = b.open(&TO_B, at(0, 0), &changed).is_some();
+        let opens = b.take_tag(&TO_B, at(0, 0), &changed).is_some();
         assert_eq!(
             opens,
             bit / 8 == 4,
@@ -146,25 +146,25 @@ fn what_was_changed_is_not_opened() {
         );
     }
     for len in 0..whole.len() {
-        assert_eq!(b.open(&TO_B, at(0, 0), &whole[..len]), None);
+        assert_eq!(b.take_tag(&TO_B, at(0, 0), &whole[..len]), None);
     }
-    assert_eq!(b.open(&TO_B.reversed(), at(0, 0), &whole), None);
-    assert_eq!(a.open(&TO_B, at(0, 0), &whole), None, "sent back");
-    assert!(b.open(&TO_B, at(0, 0), &whole).is_some());
+    assert_eq!(b.take_tag(&TO_B.reversed(), at(0, 0), &whole), None);
+    assert_eq!(a.take_tag(&TO_B, at(0, 0), &whole), None, "sent back");
+    assert!(b.take_tag(&TO_B, at(0, 0), &whole).is_some());
 }
 
 #[test]
 fn a_response_is_no_request() {
     let (mut a, mut b) = pair(Some(0));
-    let mut ack = sealed(
+    let mut ack = tagged(
         &mut b,
         at(0, 8),
         &packet(Operation::Acknowledge, 7, &[0; 4]),
     );
     // B's own request 7 would have the same sequence.
-    assert!(a.open(&TO_B, at(8, 0), &ack).is_some());
+    assert!(a.take_tag(&TO_B, at(8, 0), &ack).is_some());
     ack[0] = Opcode::rc(Operation::Send, At::Only).0;
-    assert_eq!(a.open(&TO_B, at(8, 7), &ack), None);
+    assert_eq!(a.take_tag(&TO_B, at(8, 7), &ack), None);
 }
 
 #[test]
@@ -172,49 +172,49 @@ fn a_response_before_the_first_request_is_refused() {
     let secret = secret();
     let mut a = TaggedConnection::new(&secret, &A, &B, Some(Psn::new(0)));
     let ack = packet(Operation::Acknowledge, 0, &[0; 20]);
-    assert_eq!(a.open(&TO_B, at(0, 0), &ack), None);
+    assert_eq!(a.take_tag(&TO_B, at(0, 0), &ack), None);
 }
 
 #[test]
 fn a_packet_of_the_last_round_is_refused() {
     let (mut a, mut b) = pair(Some(0));
-    let old = sealed(&mut a, at(101, 0), &packet(Operation::Send, 100, b"old"));
+    let old = tagged(&mut a, at(101, 0), &packet(Operation::Send, 100, b"old"));
     // A quarter of the space at a time.
     for step in 1..=4 {
         let psn = (100 + step * (1 << 22)) & 0xff_ffff;
-        let new = sealed(
+        let new = tagged(
             &mut a,
             at(psn + 1, 0),
             &packet(Operation::Send, psn, b"new"),
         );
-        assert!(b.open(&TO_B, at(0, psn), &new).is_some(), "step {step}");
+        assert!(b.take_tag(&TO_B, at(0, psn), &new).is_some(), "step {step}");
     }
-    assert_eq!(b.open(&TO_B, at(0, 100), &old), None);
+    assert_eq!(b.take_tag(&TO_B, at(0, 100), &old), None);
 }
 
 #[test]
 fn a_retransmission_has_the_same_tag_whatever_the_buffer_holds() {
     let (mut a, mut b) = pair(Some(0));
-    let first = sealed(
+    let first = tagged(
         &mut a,
         at(0xff_ffff, 0),
         &packet(Operation::Send, 0xff_fffe, b"1234"),
     );
     for next in [0xff_ffff, 5, 1000, 0xff_fffe] {
-        let again = sealed(
+        let again = tagged(
             &mut a,
             at(next, 0),
             &packet(Operation::Send, 0xff_fffe, b"1234"),
         );
         assert_eq!(again, first);
     }
-    let other = sealed(
+    let other = tagged(
         &mut a,
         at(6, 0),
         &packet(Operation::Send, 0xff_fffe, b"5678"),
     );
-    assert!(b.open(&TO_B, at(0, 0xff_fffe), &other).is_some());
-    assert!(b.open(&TO_B, at(0, 0xff_ffff), &first).is_some());
+    assert!(b.take_tag(&TO_B, at(0, 0xff_fffe), &other).is_some());
+    assert!(b.take_tag(&TO_B, at(0, 0xff_ffff), &first).is_some());
 }
 
 #[test]
@@ -223,17 +223,17 @@ fn unreliable_packets_are_taken_once_and_in_order() {
     let psns = [0xff_fff0_u32, 0xff_fff1, 0xff_ffff, 0, 1];
     let sent: Vec<_> = psns
         .iter()
-        .map(|psn| sealed(&mut a, None, &packet(Operation::Send, *psn, b"x")))
+        .map(|psn| tagged(&mut a, None, &packet(Operation::Send, *psn, b"x")))
         .collect();
-    assert!(b.open(&TO_B, None, &sent[0]).is_some());
-    assert!(b.open(&TO_B, None, &sent[2]).is_some(), "one is lost");
-    assert_eq!(b.open(&TO_B, None, &sent[1]), None, "late");
-    assert_eq!(b.open(&TO_B, None, &sent[2]), None, "twice");
+    assert!(b.take_tag(&TO_B, None, &sent[0]).is_some());
+    assert!(b.take_tag(&TO_B, None, &sent[2]).is_some(), "one is lost");
+    assert_eq!(b.take_tag(&TO_B, None, &sent[1]), None, "late");
+    assert_eq!(b.take_tag(&TO_B, None, &sent[2]), None, "twice");
     assert!(
-        b.open(&TO_B, None, &sent[4]).is_some(),
+        b.take_tag(&TO_B, None, &sent[4]).is_some(),
         "the PSN went round"
     );
-    assert_eq!(b.open(&TO_B, None, &sent[3]), None);
+    assert_eq!(b.take_tag(&TO_B, None, &sent[3]), None);
 }
 
 /// A datagram from A to B.
@@ -257,37 +257,41 @@ fn datagrams_are_taken_once_by_the_queue_pair_that_was_asked() {
     assert_eq!(a.knows(to, Time(2_000_000_000)), (true, true));
     let mut send = |payload: &[u8]| {
         let mut bytes = datagram(payload);
-        a.seal(&TO_B, (&mut bytes, 0));
+        a.add_tag(&TO_B, (&mut bytes, 0));
         bytes
     };
     let sent: Vec<_> = (0..100).map(|n| send(&[n; 8])).collect();
     assert_eq!(
-        b.open(&secret, B.qpn, &TO_B, &sent[70]),
+        b.take_tag(&secret, B.qpn, &TO_B, &sent[70]),
         Some(&*datagram(&[70; 8]))
     );
     for (n, bytes) in sent.iter().enumerate() {
-        let opened = b.open(&secret, B.qpn, &TO_B, bytes).is_some();
+        let opened = b.take_tag(&secret, B.qpn, &TO_B, bytes).is_some();
         // Of what is late, the window of 64 takes what is new.
         assert_eq!(opened, n > 70 - 64 && n != 70, "{n}");
     }
     for bytes in &sent {
-        assert_eq!(b.open(&secret, B.qpn, &TO_B, bytes), None, "again");
+        assert_eq!(b.take_tag(&secret, B.qpn, &TO_B, bytes), None, "again");
     }
     let fresh = send(b"fresh...");
     for bit in 0..fresh.len() * 8 {
         let mut changed = fresh.clone();
         changed[bit / 8] ^= 1 << (bit % 8);
-        let opens = b.open(&secret, B.qpn, &TO_B, &changed).is_some();
+        let opens = b.take_tag(&secret, B.qpn, &TO_B, &changed).is_some();
         assert!(!opens || bit / 8 == 4, "bit {bit}");
         if opens {
             b = Datagrams::new(B.nonce);
         }
     }
-    assert_eq!(b.open(&secret, A.qpn, &TO_B, &fresh), None, "for another");
+    assert_eq!(
+        b.take_tag(&secret, A.qpn, &TO_B, &fresh),
+        None,
+        "for another"
+    );
     let mut later = Datagrams::new([9; 16]);
-    let opened = later.open(&secret, B.qpn, &TO_B, &fresh);
+    let opened = later.take_tag(&secret, B.qpn, &TO_B, &fresh);
     assert_eq!(opened, None, "replayed after a reset");
-    assert!(b.open(&secret, B.qpn, &TO_B, &fresh).is_some());
+    assert!(b.take_tag(&secret, B.qpn, &TO_B, &fresh).is_some());
 }
 
 proptest! {
@@ -305,15 +309,15 @@ proptest! {
             let psn = next;
             next += u64::from(step);
             let asked = at(low(next), 0);
-            let whole = sealed(&mut a, asked, &packet(Operation::Send, low(psn), b"x"));
-            prop_assert!(b.open(&TO_B, at(0, low(expected)), &whole).is_some());
+            let whole = tagged(&mut a, asked, &packet(Operation::Send, low(psn), b"x"));
+            prop_assert!(b.take_tag(&TO_B, at(0, low(expected)), &whole).is_some());
             // An old one again, as far back as may be.
             let old = psn.saturating_sub(late.into()).max(u64::from(first));
-            let again = sealed(&mut a, asked, &packet(Operation::Send, low(old), b"x"));
-            prop_assert!(b.open(&TO_B, at(0, low(expected)), &again).is_some());
+            let again = tagged(&mut a, asked, &packet(Operation::Send, low(old), b"x"));
+            prop_assert!(b.take_tag(&TO_B, at(0, low(expected)), &again).is_some());
             expected = next;
-            let ack = sealed(&mut b, at(0, low(expected)), &packet(Operation::Acknowledge, low(psn), &[]));
-            prop_assert!(a.open(&TO_B, asked, &ack).is_some());
+            let ack = tagged(&mut b, at(0, low(expected)), &packet(Operation::Acknowledge, low(psn), &[]));
+            prop_assert!(a.take_tag(&TO_B, asked, &ack).is_some());
         }
     }
 
@@ -321,11 +325,11 @@ proptest! {
     fn nothing_opens_by_chance(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let (_, mut b) = pair(Some(0));
         let (_, mut counted) = pair(None);
-        prop_assert_eq!(b.open(&TO_B, at(0, 0), &bytes), None);
-        prop_assert_eq!(counted.open(&TO_B, None, &bytes), None);
+        prop_assert_eq!(b.take_tag(&TO_B, at(0, 0), &bytes), None);
+        prop_assert_eq!(counted.take_tag(&TO_B, None, &bytes), None);
         let mut datagrams = Datagrams::new(B.nonce);
-        prop_assert_eq!(datagrams.open(&secret(), B.qpn, &TO_B, &bytes), None);
-        prop_assert_eq!(secret().host().open_counted(&TO_B, &bytes), None);
+        prop_assert_eq!(datagrams.take_tag(&secret(), B.qpn, &TO_B, &bytes), None);
+        prop_assert_eq!(secret().host().take_counted_tag(&TO_B, &bytes), None);
         let _ = AuthMessage::parse(&bytes);
         prop_assert!(!AuthMessage::is_authentic(&secret(), &TO_B, &bytes));
     }
@@ -483,15 +487,15 @@ fn devices(keys: [u8; 2]) -> [Device; 2] {
     [Device::new(A, B, keys[0]), Device::new(B, A, keys[1])]
 }
 
-/// Whether what one end seals the other one opens.
+/// Whether the other end takes the tag that one adds.
 fn agree(devices: &mut [Device; 2]) -> bool {
     let [Some(Ok(a)), Some(Ok(b))] = devices.each_mut().map(|device| device.outcome.as_mut())
     else {
         return false;
     };
-    let there = sealed(a, at(1, 0), &packet(Operation::Send, 0, b"hello"));
-    let back = sealed(b, at(0, 1), &packet(Operation::Acknowledge, 0, &[0; 4]));
-    b.open(&TO_B, at(0, 0), &there).is_some() && a.open(&TO_B, at(1, 0), &back).is_some()
+    let there = tagged(a, at(1, 0), &packet(Operation::Send, 0, b"hello"));
+    let back = tagged(b, at(0, 1), &packet(Operation::Acknowledge, 0, &[0; 4]));
+    b.take_tag(&TO_B, at(0, 0), &there).is_some() && a.take_tag(&TO_B, at(1, 0), &back).is_some()
 }
 
 #[test]

@@ -106,7 +106,7 @@ impl WireLink {
         let (mut ready, mut next) = (0, first);
         while ready < RUNS && next < batch.ends.len() {
             let run = run_from(batch, next, most);
-            seal(encap, batch, run.clone());
+            add_icrcs(encap, batch, run.clone());
             next = run.end;
             runs[ready] = run;
             ready += 1;
@@ -153,7 +153,7 @@ impl WireLink {
         run: Range<usize>,
     ) -> Result<(), Full> {
         for index in run.clone() {
-            seal(encap, batch, index..index + 1);
+            add_icrcs(encap, batch, index..index + 1);
             let bytes = &batch.bytes[batch.start(index)..batch.start(index + 1)];
             match way
                 .socket
@@ -222,7 +222,7 @@ fn run_from(batch: &Batch, first: usize, most: usize) -> Range<usize> {
 }
 
 /// Fills in the ICRCs of a run.
-fn seal(encap: &Encapsulation, batch: &mut Batch, run: Range<usize>) {
+fn add_icrcs(encap: &Encapsulation, batch: &mut Batch, run: Range<usize>) {
     let mut icrc = Icrc::new(encap);
     for (index, ident) in run.zip((0..).map(Ident::of_segment)) {
         let (start, end) = (batch.start(index), batch.start(index + 1));

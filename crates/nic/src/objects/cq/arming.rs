@@ -15,23 +15,23 @@
 
 use ferroce_proto::verbs::{Wc, WcStatus};
 
-use super::Stamp;
+use super::CompletionTimes;
 
 /// A completion that no poll has returned.
 #[derive(Debug)]
 pub(super) struct Queued {
     pub(super) wc: Wc,
-    pub(super) stamp: Stamp,
+    pub(super) timestamps: CompletionTimes,
     /// The message asked for an event (`IBV_SEND_SOLICITED`).
     solicited: bool,
 }
 
 impl Queued {
     #[inline]
-    pub(super) fn new(wc: Wc, stamp: Stamp, solicited: bool) -> Self {
+    pub(super) fn new(wc: Wc, timestamps: CompletionTimes, solicited: bool) -> Self {
         Self {
             wc,
-            stamp,
+            timestamps,
             solicited,
         }
     }

@@ -9,10 +9,10 @@ use std::mem::MaybeUninit;
 
 use ferroce_proto::verbs::Wc;
 
-use super::{Cq, Entry, Stamp};
+use super::{CompletionTimes, Cq, Entry};
 
 /// What is done with each completion that a poll takes: its index, itself and its times.
-pub(super) type Each<'a> = dyn FnMut(usize, &Wc, Stamp) + 'a;
+pub(super) type Each<'a> = dyn FnMut(usize, &Wc, CompletionTimes) + 'a;
 
 /// Where completions go.
 #[derive(Default)]
@@ -109,7 +109,7 @@ impl<'a> DirectDelivery<'a> {
         reason = "a completion is not to go through memory"
     )]
     #[inline(always)]
-    pub(super) fn push(&mut self, wc: &Wc, stamp: Stamp) {
+    pub(super) fn push(&mut self, wc: &Wc, timestamps: CompletionTimes) {
         match &mut self.to {
             To::Nowhere => return,
             To::Array(array) => match array.get_mut(self.delivered) {
@@ -118,7 +118,7 @@ impl<'a> DirectDelivery<'a> {
             },
             To::Each(each) => {
                 let given = *wc;
-                each(self.delivered, &given, stamp);
+                each(self.delivered, &given, timestamps);
             }
         }
         self.delivered += 1;

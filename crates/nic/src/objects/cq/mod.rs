@@ -9,8 +9,8 @@ mod entry;
 mod model;
 mod moderation;
 mod ring;
-mod sign;
-mod stamp;
+mod ring_flags;
+mod timestamps;
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,9 +29,9 @@ pub(crate) use self::delivery::DirectDelivery;
 pub use self::entry::Entry;
 use self::moderation::Moderation;
 use self::ring::{PushOutcome, Ring};
-use self::sign::Sign;
-pub(crate) use self::stamp::CORE_CLOCK_KHZ;
-pub use self::stamp::{Stamp, Stamps, raw_clock};
+use self::ring_flags::RingFlags;
+pub(crate) use self::timestamps::CORE_CLOCK_KHZ;
+pub use self::timestamps::{CompletionTimes, TimestampKinds, raw_clock};
 use crate::base::waiter::Waiter;
 use crate::objects::device::{AsyncSubject, Limit, Permit};
 use crate::{Context, Error};
@@ -40,7 +40,7 @@ use crate::{Context, Error};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CqOptions {
     /// Times that completions carry.
-    pub stamps: Stamps,
+    pub timestamps: TimestampKinds,
     /// A full queue loses its oldest completions instead of failing
     /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`).
     pub ignore_overrun: bool,
@@ -50,14 +50,14 @@ pub struct CqOptions {
 #[derive(Debug)]
 pub struct Cq {
     me: Weak<Self>,
-    stamps: Stamps,
+    timestamps: TimestampKinds,
     context: Arc<Context>,
     channel: Option<Arc<CompChannel>>,
     cookie: AtomicUsize,
     users: AtomicUsize,
     ring: Lock<Ring>,
     /// What the ring said last, for a look without its lock.
-    sign: Sign,
+    flags: RingFlags,
     armed_polls: ArmedPolls,
     /// The queue overflowed, and its queue pairs have not been told.
     to_fail: AtomicBool,
@@ -94,13 +94,13 @@ impl Cq {
         }
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            stamps: options.stamps,
+            timestamps: options.timestamps,
             context: Arc::clone(context),
             channel,
             cookie: AtomicUsize::new(0),
             users: AtomicUsize::new(0),
             ring: Lock::new(Ring::new(capacity, options.ignore_overrun)),
-            sign: Sign::default(),
+            flags: RingFlags::default(),
             armed_polls: ArmedPolls::default(),
             to_fail: AtomicBool::new(false),
             _permit: permit,
@@ -125,17 +125,17 @@ impl Cq {
     /// # Errors
     /// The queue overflowed.
     pub fn poll(&self, max: usize, each: &mut dyn FnMut(usize, &Wc)) -> Result<usize, Error> {
-        self.poll_stamped(max, &mut |index, wc, _| each(index, wc))
+        self.poll_with_timestamps(max, &mut |index, wc, _| each(index, wc))
     }
 
     /// As [`poll`](Self::poll), with the times that the queue was asked to keep.
     ///
     /// # Errors
     /// As [`poll`](Self::poll).
-    pub fn poll_stamped(
+    pub fn poll_with_timestamps(
         &self,
         max: usize,
-        each: &mut dyn FnMut(usize, &Wc, Stamp),
+        each: &mut dyn FnMut(usize, &Wc, CompletionTimes),
     ) -> Result<usize, Error> {
         self.poll_delivering(&mut DirectDelivery::of(self, max, each))
     }
@@ -152,7 +152,7 @@ impl Cq {
 
     fn poll_delivering(&self, delivery: &mut DirectDelivery<'_>) -> Result<usize, Error> {
         let polled = self.poll_once(delivery);
-        if self.sign.is_armed() && !delivery.is_full() && self.armed_polls.sleep_follows() {
+        if self.flags.is_armed() && !delivery.is_full() && self.armed_polls.sleep_follows() {
             self.on_armed_and_empty();
         }
         polled
@@ -171,13 +171,13 @@ impl Cq {
     }
 
     fn poll_once(&self, delivery: &mut DirectDelivery<'_>) -> Result<usize, Error> {
-        if self.sign.has_news() {
+        if self.flags.has_news() {
             self.take(delivery)?;
         }
         if delivery.delivered() > 0 || delivery.is_full() {
             return Ok(delivery.delivered());
         }
-        let is_armed = self.sign.is_armed();
+        let is_armed = self.flags.is_armed();
         if is_armed {
             self.armed_polls.on_empty();
         }
@@ -192,7 +192,7 @@ impl Cq {
         }
         // The ring's lock must be free: the round may push into this very queue.
         self.context.engine().poll(sleeps_soon, delivery);
-        if !delivery.is_full() && self.sign.has_news() {
+        if !delivery.is_full() && self.flags.has_news() {
             let taken = self.take(delivery);
             // What was delivered is good, whatever became of the queue since: that is told next
             // time.
@@ -304,8 +304,8 @@ impl Cq {
         solicited: bool,
         delivery: &mut DirectDelivery<'_>,
     ) -> bool {
-        if delivery.takes(self) && self.sign.is_blank() {
-            delivery.push(&wc, self.stamps.take());
+        if delivery.takes(self) && self.flags.is_blank() {
+            delivery.push(&wc, self.timestamps.take());
             return true;
         }
         self.push(wc, solicited)
@@ -319,14 +319,14 @@ impl Cq {
     )]
     #[inline(always)]
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
-        let stamp = self.stamps.take();
+        let timestamps = self.timestamps.take();
         let mut ring = self.ring.lock();
-        if ring.push_unawaited(wc, solicited, stamp) {
-            self.sign.show_news();
+        if ring.push_unawaited(wc, solicited, timestamps) {
+            self.flags.show_news();
             return true;
         }
         let kept = wc;
-        self.push_generally(ring, &kept, stamp, solicited)
+        self.push_generally(ring, &kept, timestamps, solicited)
     }
 
     #[cold]
@@ -334,12 +334,12 @@ impl Cq {
         &self,
         mut ring: LockGuard<'_, Ring>,
         wc: &Wc,
-        stamp: Stamp,
+        timestamps: CompletionTimes,
         solicited: bool,
     ) -> bool {
         let due = ring.due();
-        let pushed = ring.push(*wc, solicited, stamp, clock::monotonic);
-        self.sign.show(&ring);
+        let pushed = ring.push(*wc, solicited, timestamps, clock::monotonic);
+        self.flags.show(&ring);
         match pushed {
             PushOutcome::Quiet => true,
             PushOutcome::Notify => {
@@ -382,7 +382,7 @@ impl Cq {
     fn change<R>(&self, change: impl FnOnce(&mut Ring) -> R) -> R {
         let mut ring = self.ring.lock();
         let result = change(&mut ring);
-        self.sign.show(&ring);
+        self.flags.show(&ring);
         result
     }
 
@@ -416,11 +416,11 @@ impl Cq {
         while !delivery.is_full()
             && let Some(queued) = ring.front()
         {
-            delivery.push(&queued.wc, queued.stamp);
+            delivery.push(&queued.wc, queued.timestamps);
             ring.drop_front();
         }
         self.settle(&mut ring);
-        self.sign.show(&ring);
+        self.flags.show(&ring);
         if delivery.delivered() == before && ring.overflowed() {
             return Err(Error::new(
                 libc::EIO,

@@ -1,5 +1,5 @@
-//! Arming, pushing and polling in a model checker: [`Ring`] and [`Sign`] as they are, under a lock
-//! and beside a channel of loom's. The steps are those of [`Cq`](super::Cq).
+//! Arming, pushing and polling in a model checker: [`Ring`] and [`RingFlags`] as they are, under a
+//! lock and beside a channel of loom's. The steps are those of [`Cq`](super::Cq).
 
 use std::sync::atomic::Ordering;
 
@@ -8,10 +8,10 @@ use loom::sync::atomic::AtomicU8;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::Stamp;
+use super::CompletionTimes;
 use super::ring::tests::wc;
 use super::ring::{PushOutcome, Ring};
-use super::sign::{FlagByte, Sign};
+use super::ring_flags::{FlagByte, RingFlags};
 
 impl FlagByte for AtomicU8 {
     fn store(&self, value: u8, order: Ordering) {
@@ -33,7 +33,7 @@ struct Events {
 
 struct Modelled {
     ring: Mutex<Ring>,
-    sign: Sign<AtomicU8>,
+    flags: RingFlags<AtomicU8>,
     events: Mutex<Events>,
     /// Other queues use the channel.
     shared: bool,
@@ -44,7 +44,7 @@ impl Modelled {
         Arc::new(Self {
             shared,
             ring: Mutex::new(Ring::new(8, false)),
-            sign: Sign::default(),
+            flags: RingFlags::default(),
             events: Mutex::default(),
         })
     }
@@ -52,7 +52,7 @@ impl Modelled {
     fn change<R>(&self, change: impl FnOnce(&mut Ring) -> R) -> R {
         let mut ring = self.ring.lock().unwrap();
         let result = change(&mut ring);
-        self.sign.show(&ring);
+        self.flags.show(&ring);
         result
     }
 
@@ -65,13 +65,13 @@ impl Modelled {
     fn push(&self, wr_id: u64) {
         let mut ring = self.ring.lock().unwrap();
         let wc = wc(wr_id, WcStatus::Success);
-        if ring.push_unawaited(wc, false, Stamp::default()) {
-            self.sign.show_news();
+        if ring.push_unawaited(wc, false, CompletionTimes::default()) {
+            self.flags.show_news();
             return;
         }
         let now = || unreachable!("nothing is moderated");
-        let pushed = ring.push(wc, false, Stamp::default(), now);
-        self.sign.show(&ring);
+        let pushed = ring.push(wc, false, CompletionTimes::default(), now);
+        self.flags.show(&ring);
         if pushed == PushOutcome::Notify {
             self.raise();
         }
@@ -95,7 +95,7 @@ impl Modelled {
 
     /// Takes at most `max` completions. Returns how many.
     fn poll(&self, max: usize) -> usize {
-        if !self.sign.has_news() {
+        if !self.flags.has_news() {
             return 0;
         }
         self.change(|ring| {

@@ -6,7 +6,7 @@ use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::Wc;
 
-use super::Stamp;
+use super::CompletionTimes;
 use super::arming::{Arming, Kind, Queued};
 use super::moderation::{DelayedEvent, Moderation};
 
@@ -73,11 +73,16 @@ impl Ring {
         reason = "a completion is not to go through memory"
     )]
     #[inline(always)]
-    pub(super) fn push_unawaited(&mut self, wc: Wc, solicited: bool, stamp: Stamp) -> bool {
+    pub(super) fn push_unawaited(
+        &mut self,
+        wc: Wc,
+        solicited: bool,
+        timestamps: CompletionTimes,
+    ) -> bool {
         let may =
             !self.overflowed && self.arming == Arming::Idle && self.queue.len() < self.capacity;
         if may {
-            self.queue.push_back(Queued::new(wc, stamp, solicited));
+            self.queue.push_back(Queued::new(wc, timestamps, solicited));
         }
         may
     }
@@ -87,7 +92,7 @@ impl Ring {
         &mut self,
         wc: Wc,
         solicited: bool,
-        stamp: Stamp,
+        timestamps: CompletionTimes,
         now: impl FnOnce() -> Time,
     ) -> PushOutcome {
         if self.overflowed {
@@ -100,7 +105,7 @@ impl Ring {
             }
             self.drop_front();
         }
-        let queued = Queued::new(wc, stamp, solicited);
+        let queued = Queued::new(wc, timestamps, solicited);
         let arming = self.arming.of(&queued);
         self.queue.push_back(queued);
         match arming {

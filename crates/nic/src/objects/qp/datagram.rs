@@ -14,7 +14,7 @@ use ferroce_proto::verbs::Datagram;
 use super::Qp;
 use super::locked::Locked;
 use super::output::{BATCH_BYTES, BatchLimits};
-use super::seal::DatagramAdmission;
+use super::tags::DatagramAdmission;
 use crate::base::numbers::slot_of;
 use crate::link::Batch;
 use crate::link::path::{Path, Reach};
@@ -81,7 +81,7 @@ impl Qp {
         let must_know = is_wire && self.services().auth().is_some();
         let belongs = |locked: &Locked| {
             let next = locked.transport.next_datagram();
-            let known = next.is_some_and(|to| locked.seal.knows((addressing.dst, to.qpn)));
+            let known = next.is_some_and(|to| locked.tags.knows((addressing.dst, to.qpn)));
             locked.same_destination() && (known || !must_know)
         };
         let limits = BatchLimits {

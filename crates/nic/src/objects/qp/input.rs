@@ -54,7 +54,7 @@ impl Qp {
         now: Time,
     ) -> Result<(), DropReason> {
         let mut locked = self.lock();
-        if locked.seal.is_on() {
+        if locked.tags.is_on() {
             // What must have a tag comes by way of `on_run`.
             return Err(DropReason::Unauthenticated);
         }

@@ -13,9 +13,9 @@ use super::fast::delayed_ack::PacketDelayedAck;
 use super::fast::eligibility::Eligibility;
 use super::ferroce_peer::PeerQuestion;
 use super::paced::Paced;
-use super::seal::Seal;
 use super::share::QpShare;
 use super::step::Now;
+use super::tags::PacketTags;
 use super::transport::Transport;
 use crate::link::Batch;
 use crate::link::path::{Egress, Origin, Path, PathReport, Reach};
@@ -58,7 +58,7 @@ pub(super) struct Locked {
     /// Regions that short messages used last: to send from, and to receive into.
     pub(super) memos: [QpMemo; 2],
     /// Tags of its packets on the wire.
-    pub(super) seal: Seal,
+    pub(super) tags: PacketTags,
     /// Room for what goes into a slot of a short ring behind a header.
     pub(super) room: [u8; LONGEST_IN_SLOT],
     /// Room for a short message, and an acknowledgement before it.
@@ -98,7 +98,7 @@ impl Locked {
             asked: PeerQuestion::default(),
             short_rings: ShortRings::default(),
             memos: Default::default(),
-            seal: Seal::default(),
+            tags: PacketTags::default(),
             room: [0; LONGEST_IN_SLOT],
             short: Batch::default(),
             known: None,
@@ -167,7 +167,7 @@ impl Locked {
     pub(super) fn deadline(&self) -> Option<Time> {
         let wait = self.waits_until.as_ref().map(|(until, _)| *until);
         let pause = self.paused.as_ref().map(|(until, _)| *until);
-        let ask = self.seal.deadline();
+        let ask = self.tags.deadline();
         let held = self.stream.as_ref().and_then(|s| s.held_until());
         let others = [
             held,

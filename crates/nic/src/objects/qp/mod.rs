@@ -16,11 +16,11 @@ mod paced;
 mod post;
 mod queues;
 mod results;
-mod seal;
 mod share;
 mod step;
 mod stream;
 mod table;
+mod tags;
 mod transport;
 mod within_host;
 

@@ -264,10 +264,10 @@ impl Qp {
 fn end_packet(locked: &mut Locked, batch: &mut Batch) {
     let start = batch.start(batch.ends.len());
     let Locked {
-        seal, transport, ..
+        tags, transport, ..
     } = locked;
     if batch.is_of_wire() {
-        seal.close(transport, &batch.addressing, (&mut batch.bytes, start));
+        tags.add(transport, &batch.addressing, (&mut batch.bytes, start));
     }
     batch.end_packet();
 }

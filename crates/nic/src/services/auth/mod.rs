@@ -3,7 +3,7 @@
 //! The formats and the handshake are `ferroce_proto::auth`; `docs/design/packet-authentication.md`
 //! says what they are for. Here is the process's part: the key file, the handshake before a queue
 //! pair's move to RTR, and the tags of what devices say to each other. A queue pair's own packets
-//! are tagged and checked in `qp/seal.rs`.
+//! are tagged and checked in `qp/tags.rs`.
 
 mod handshake;
 mod key_file;
@@ -73,17 +73,21 @@ impl Auth {
     }
 
     /// Tags a packet by itself that this device sends to another one.
-    pub(crate) fn seal(&self, addressing: &Addressing, packet: &mut Vec<u8>) {
+    pub(crate) fn add_tag(&self, addressing: &Addressing, packet: &mut Vec<u8>) {
         let counter = self.counter.fetch_add(1, Ordering::Relaxed);
         let addresses = addresses(addressing);
         let key = self.secret.host();
-        key.seal_counted(counter, &addresses, packet, 0);
+        key.add_counted_tag(counter, &addresses, packet, 0);
     }
 
     /// The packet of another device without its tag, if that is right.
-    pub(crate) fn open<'a>(&self, addressing: &Addressing, packet: &'a [u8]) -> Option<&'a [u8]> {
+    pub(crate) fn take_tag<'a>(
+        &self,
+        addressing: &Addressing,
+        packet: &'a [u8],
+    ) -> Option<&'a [u8]> {
         let addresses = addresses(addressing);
-        let opened = self.secret.host().open_counted(&addresses, packet);
+        let opened = self.secret.host().take_counted_tag(&addresses, packet);
         opened.map(|(packet, _)| packet)
     }
 }

@@ -21,7 +21,7 @@ pub(in super::super) fn wc(wr_id: u64, status: WcStatus) -> Wc {
 }
 
 fn push(ring: &mut Ring, wc: Wc, solicited: bool) -> PushOutcome {
-    ring.push(wc, solicited, Stamp::default(), || {
+    ring.push(wc, solicited, CompletionTimes::default(), || {
         unreachable!("nothing is moderated")
     })
 }
@@ -36,9 +36,12 @@ fn drain(ring: &mut Ring) {
 }
 
 fn push_at(ring: &mut Ring, now: u64) -> PushOutcome {
-    ring.push(wc(1, WcStatus::Success), false, Stamp::default(), || {
-        Time(now)
-    })
+    ring.push(
+        wc(1, WcStatus::Success),
+        false,
+        CompletionTimes::default(),
+        || Time(now),
+    )
 }
 
 fn pop(ring: &mut Ring) -> Option<u64> {

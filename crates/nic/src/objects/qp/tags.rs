@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a queue pair has drawn, and the keys of its connection. Without a key there is none.
 #[derive(Debug, Default)]
-pub(super) struct Seal {
+pub(super) struct PacketTags {
     nonces: Nonces,
     connection: Option<Box<TaggedConnection>>,
     /// What a datagram queue pair knows of others, once it has used the wire.
@@ -48,7 +48,7 @@ pub(super) enum DatagramAdmission {
     Never,
 }
 
-impl Seal {
+impl PacketTags {
     /// Whether each packet must have a tag.
     pub(super) fn is_on(&self) -> bool {
         self.connection.is_some()
@@ -56,21 +56,21 @@ impl Seal {
 
     /// Puts a tag behind the packet that begins at `start`, if each must have one.
     #[inline]
-    pub(super) fn close(
+    pub(super) fn add(
         &mut self,
         transport: &Transport,
         addressing: &Addressing,
         packet: (&mut Vec<u8>, usize),
     ) {
         if let Some(connection) = &mut self.connection {
-            connection.seal(&addresses(addressing), position(transport), packet);
+            connection.add_tag(&addresses(addressing), position(transport), packet);
         } else if let Some(datagrams) = &mut self.datagrams {
-            datagrams.seal(&addresses(addressing), packet);
+            datagrams.add_tag(&addresses(addressing), packet);
         }
     }
 
     /// The packets of a run whose tags are right.
-    fn open<'a>(
+    fn take<'a>(
         &mut self,
         transport: &Transport,
         secret: &Secret,
@@ -80,12 +80,12 @@ impl Seal {
         let addresses = addresses(&run.addressing);
         if let Transport::Ud(_) = transport {
             let datagrams = self.datagrams();
-            let open = |packet: &&'a [u8]| datagrams.open(secret, own, &addresses, packet);
+            let open = |packet: &&'a [u8]| datagrams.take_tag(secret, own, &addresses, packet);
             return run.packets.iter().filter_map(open).collect();
         }
         let at = position(transport);
         let connection = &mut self.connection;
-        let open = |packet: &&'a [u8]| connection.as_mut()?.open(&addresses, at, packet);
+        let open = |packet: &&'a [u8]| connection.as_mut()?.take_tag(&addresses, at, packet);
         run.packets.iter().filter_map(open).collect()
     }
 
@@ -141,21 +141,21 @@ impl Locked {
         let Some(auth) = services.auth() else { return };
         match (after, agreed) {
             (QpState::Reset, _) => {
-                if self.seal.deadline().is_some() {
+                if self.tags.deadline().is_some() {
                     self.queued = false;
                 }
-                self.seal.end();
+                self.tags.end();
             }
             (_, Some(Agreed { own, peer })) => {
                 // The nonce of the asks.
-                let nonce = self.seal.nonces.connect(peer, draw);
+                let nonce = self.tags.nonces.connect(peer, draw);
                 let own = End { nonce, ..own };
                 let expected = self.transport.expected().map(|_| attr.rq_psn);
                 let connection = TaggedConnection::new(auth.secret(), &own, &peer, expected);
-                self.seal.connection = Some(Box::new(connection));
+                self.tags.connection = Some(Box::new(connection));
             }
             (QpState::Rts, None) => {
-                if let Some(connection) = &mut self.seal.connection {
+                if let Some(connection) = &mut self.tags.connection {
                     connection.start_sending(attr.sq_psn);
                 }
             }
@@ -190,7 +190,7 @@ impl Qp {
         let has_keys = if begins {
             matches!(chosen, PathChange::Wire(_))
         } else {
-            self.lock().seal.is_on()
+            self.lock().tags.is_on()
         };
         let is_refused = |way: &PathChange<'_>| match way {
             PathChange::Unchanged => false,
@@ -218,7 +218,7 @@ impl Qp {
 
     /// The nonce for its next connection.
     pub(crate) fn next_nonce(&self) -> Nonce {
-        self.lock().seal.nonces.next(draw)
+        self.lock().tags.nonces.next(draw)
     }
 
     /// The nonce that an authentic ask is told, if it is.
@@ -228,13 +228,13 @@ impl Qp {
             return None;
         }
         if self.qp_type == QpType::Ud {
-            return Some(locked.seal.nonces.next(draw));
+            return Some(locked.tags.nonces.next(draw));
         }
         if locked.transport.state() == QpState::Err {
             // Its connection is over, though the program has not reset it yet.
-            return Some(locked.seal.nonces.next(draw));
+            return Some(locked.tags.nonces.next(draw));
         }
-        locked.seal.nonces.answer_to(asker, draw)
+        locked.tags.nonces.answer_to(asker, draw)
     }
 
     /// The packets of a run from the wire that may be looked at, where a key is set; and why others
@@ -246,7 +246,7 @@ impl Qp {
     ) -> (SmallVec<[&'a [u8]; 16]>, Vec<DropReason>) {
         let secret = self.services().auth().map(Auth::secret);
         let opened = secret.map_or_else(SmallVec::new, |secret| {
-            locked.seal.open(&locked.transport, secret, self.qpn, run)
+            locked.tags.take(&locked.transport, secret, self.qpn, run)
         });
         let refused = run.packets.len() - opened.len();
         (opened, vec![DropReason::Unauthenticated; refused])
@@ -267,18 +267,18 @@ impl Qp {
             return DatagramAdmission::Now;
         };
         let receiver = (path.dst, to);
-        let (known, due) = locked.seal.datagrams().knows(receiver, now);
+        let (known, due) = locked.tags.datagrams().knows(receiver, now);
         if due {
             self.ask_receiver(locked, auth, to, path, !known, now);
         }
         if known {
             return DatagramAdmission::Now;
         }
-        let outcome = locked.seal.asking.as_ref().map(|(a, _)| a.outcome(now));
+        let outcome = locked.tags.asking.as_ref().map(|(a, _)| a.outcome(now));
         if let Some(None) = outcome {
             return DatagramAdmission::Later;
         }
-        locked.seal.asking = None;
+        locked.tags.asking = None;
         self.services()
             .count_denied_on(path.src, Asker::Host, Denial::Handshake);
         DatagramAdmission::Never
@@ -295,19 +295,19 @@ impl Qp {
         waits: bool,
         now: Time,
     ) {
-        let current = locked.seal.asking.as_ref();
+        let current = locked.tags.asking.as_ref();
         let is_asked = current.is_some_and(|(a, w)| *w == waits && a.asked() == (path.dst, to));
         if !(is_asked && waits) {
             let own = End {
                 gid: path.src,
                 qpn: self.qpn,
-                nonce: locked.seal.nonces.next(draw),
+                nonce: locked.tags.nonces.next(draw),
             };
             let addresses = addresses(path);
             let asking = Asking::within(PATIENCE, &own, to, addresses, draw(), now);
-            locked.seal.asking = Some((Box::new(asking), waits));
+            locked.tags.asking = Some((Box::new(asking), waits));
         }
-        let asking = locked.seal.asking.as_mut();
+        let asking = locked.tags.asking.as_mut();
         if let Some(message) = asking.and_then(|(asking, _)| asking.poll(now)) {
             self.services().send_message(auth, *path, &message);
         }
@@ -315,13 +315,13 @@ impl Qp {
 
     /// A receiver that a datagram waits for is asked again, or given up.
     pub(super) fn ask_if_due(&self, locked: &mut Locked, now: Time) {
-        if locked.seal.deadline().is_some_and(|at| at <= now) {
+        if locked.tags.deadline().is_some_and(|at| at <= now) {
             locked.queued = false;
             self.transmit(locked, now);
         }
-        if locked.seal.deadline().is_some_and(|at| at <= now) {
+        if locked.tags.deadline().is_some_and(|at| at <= now) {
             // Nothing waits for it any more.
-            locked.seal.asking = None;
+            locked.tags.asking = None;
         }
     }
 
@@ -335,21 +335,21 @@ impl Qp {
         now: Time,
     ) {
         let mut locked = self.lock();
-        let Some((asking, waits)) = &mut locked.seal.asking else {
+        let Some((asking, waits)) = &mut locked.tags.asking else {
             return;
         };
         asking.on_message(&addresses(came), message, authentic);
         let (Some(Ok(nonce)), waits) = (asking.outcome(now), *waits) else {
             return;
         };
-        locked.seal.asking = None;
+        locked.tags.asking = None;
         let receiver = End {
             gid: came.src,
             qpn: message.from,
             nonce,
         };
         let own = (came.dst, self.qpn);
-        let datagrams = locked.seal.datagrams();
+        let datagrams = locked.tags.datagrams();
         datagrams.learn(auth.secret(), own, &receiver, now);
         if waits {
             locked.queued = false;

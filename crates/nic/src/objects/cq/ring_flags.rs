@@ -31,9 +31,9 @@ impl FlagByte for AtomicU8 {
 
 /// Flags. A model checker runs them on an atomic of its own.
 #[derive(Debug, Default)]
-pub(super) struct Sign<W = AtomicU8>(W);
+pub(super) struct RingFlags<W = AtomicU8>(W);
 
-impl<W: FlagByte> Sign<W> {
+impl<W: FlagByte> RingFlags<W> {
     /// Shows the state of the ring. The caller has its lock.
     pub(super) fn show(&self, ring: &Ring) {
         let news = if ring.has_news() { NEWS } else { 0 };

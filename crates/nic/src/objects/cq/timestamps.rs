@@ -4,7 +4,7 @@ use ferroce_os::clock;
 
 /// Which times a completion queue keeps; both cost a look at a clock per completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamps {
+pub struct TimestampKinds {
     /// The device's clock (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP`).
     pub raw: bool,
     /// The system's clock (`IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK`).
@@ -13,17 +13,17 @@ pub struct Stamps {
 
 /// When a completion was queued; 0 where the queue does not keep it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stamp {
+pub struct CompletionTimes {
     /// Ticks of the device's clock, see [`raw_clock`].
     pub raw: u64,
     /// Nanoseconds since 1970 (`CLOCK_REALTIME`).
     pub wallclock: u64,
 }
 
-impl Stamps {
+impl TimestampKinds {
     /// The times as they are now.
-    pub(super) fn take(self) -> Stamp {
-        Stamp {
+    pub(super) fn take(self) -> CompletionTimes {
+        CompletionTimes {
             raw: if self.raw { raw_clock() } else { 0 },
             wallclock: if self.wallclock { clock::realtime() } else { 0 },
         }
