@@ -185,7 +185,7 @@ fn without_blocked(before: &libc::sigset_t) -> Option<RawFd> {
         unsafe { libc::sigdelset(&raw mut others, signal) };
     }
     let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
-    // SAFETY: as in `SignalWatch::new`.
+    // SAFETY: the set is initialised, and the kernel reads its first 8 bytes.
     let raw = unsafe {
         libc::syscall(
             libc::SYS_signalfd4,

@@ -159,7 +159,7 @@ mod tests {
         // SAFETY: a live descriptor, and a buffer with its length.
         let n = unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
         assert_eq!((n, &buffer[..3]), (3, &b"12\n"[..]));
-        // SAFETY: as above. It is open for reading only.
+        // SAFETY: a live descriptor, and a buffer of more than a byte. It is open for reading only.
         assert_eq!(unsafe { libc::write(fd, buffer.as_ptr().cast(), 1) }, -1);
         close(copy);
         // A number that was closed may be anybody's in the next moment, so it becomes a foreign

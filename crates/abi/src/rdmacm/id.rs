@@ -232,11 +232,13 @@ impl<'a> Id<'a> {
     pub(super) fn show_addresses(self) {
         let route = self.route();
         if let Some(local) = self.nic().local_addr() {
-            // SAFETY: see `route`; plain values, and only the running call writes them.
+            // SAFETY: the structure is live as long as `self`; plain values, and only the running
+            // call writes them.
             unsafe { (&raw mut (*route).addr.src_storage).write(self.store(local)) };
         }
         if let Some(peer) = self.nic().peer_addr() {
-            // SAFETY: see `route`; plain values, and only the running call writes them.
+            // SAFETY: the structure is live as long as `self`; plain values, and only the running
+            // call writes them.
             unsafe { (&raw mut (*route).addr.dst_storage).write(self.store(peer)) };
         }
     }
@@ -254,7 +256,8 @@ impl<'a> Id<'a> {
             let shared = device::shared(&device)?;
             self.set_verbs(shared.verbs);
             self.set_pd(shared.pd);
-            // SAFETY: as in `public_fields`.
+            // SAFETY: the structure is live as long as `self`, and this is a plain value that only
+            // the running call writes.
             unsafe { (&raw mut (*self.public).port_num).write(device::PORT) };
         }
         self.show_gids();
@@ -272,7 +275,8 @@ impl<'a> Id<'a> {
             dgid: gid(self.nic().peer_addr()),
             pkey: DEFAULT_PKEY.to_be(),
         };
-        // SAFETY: see `route`; plain values, and only the running call writes them.
+        // SAFETY: the structure is live as long as `self`; plain values, and only the running call
+        // writes them.
         unsafe { (&raw mut (*self.route()).addr.addr).write(ib) };
     }
 
@@ -283,7 +287,8 @@ impl<'a> Id<'a> {
         };
         let record = Box::into_raw(Box::new(path_record(&path)));
         let route = self.route();
-        // SAFETY: see `route`; plain values, and only the running call writes them.
+        // SAFETY: the structure is live as long as `self`; plain values, and only the running call
+        // writes them.
         let old = unsafe {
             let old = (&raw const (*route).path_rec).read();
             (&raw mut (*route).path_rec).write(record);
@@ -295,19 +300,20 @@ impl<'a> Id<'a> {
 
     /// Writes the destination that the program asked for, before its resolution.
     pub(super) fn show_destination(self, addr: SocketAddr) {
-        // SAFETY: see `route`; plain values, and only the running call writes them.
+        // SAFETY: the structure is live as long as `self`; plain values, and only the running call
+        // writes them.
         unsafe { (&raw mut (*self.route()).addr.dst_storage).write(self.store(addr)) };
     }
 
     /// The address that the program sees as the source.
     pub(super) fn source(self) -> libc::sockaddr_storage {
-        // SAFETY: see `route`.
+        // SAFETY: the structure is live as long as `self`; a plain value is copied.
         unsafe { (&raw const (*self.route()).addr.src_storage).read() }
     }
 
     /// The address that the program sees as the destination.
     pub(super) fn destination(self) -> libc::sockaddr_storage {
-        // SAFETY: see `route`.
+        // SAFETY: the structure is live as long as `self`; a plain value is copied.
         unsafe { (&raw const (*self.route()).addr.dst_storage).read() }
     }
 
@@ -316,7 +322,7 @@ impl<'a> Id<'a> {
     /// # Safety
     /// Nobody uses the identifier any more.
     pub(super) unsafe fn free(self) {
-        // SAFETY: see `route`.
+        // SAFETY: the caller hands the live structure over; its pointer to the record is copied.
         free_path(unsafe { (&raw const (*self.route()).path_rec).read() });
         // SAFETY: the caller hands the identifier over; `self.private` is not used after this.
         drop(unsafe { object::take(self.public) });

@@ -74,7 +74,8 @@ impl Area {
 
     fn get<T: Copy>(&self, at: usize) -> T {
         const { assert!(size_of::<T>() <= HALF && align_of::<T>() <= 4096) };
-        // SAFETY: as above; the same program has put a value of this type there before it said so.
+        // SAFETY: inside of the mapping and aligned. The same program has put a value of this type
+        // there before it said so, and writes none before it gets the answer.
         unsafe { self.place(at).cast::<T>().read() }
     }
 

@@ -37,7 +37,8 @@ pub struct CSide {
 
 // SAFETY: objects of libibverbs may be used from any thread.
 unsafe impl Send for CSide {}
-// SAFETY: as above; what only one thread may change needs a `&mut`.
+// SAFETY: several threads may call libibverbs with one object; what only one thread may change
+// needs a `&mut`.
 unsafe impl Sync for CSide {}
 
 /// This thread's `errno`.

@@ -149,7 +149,8 @@ unsafe fn write_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
 /// As there.
 #[inline]
 pub(crate) unsafe fn fill_from(span: Span<'_>, from: *const u8) -> Result<(), Unmapped> {
-    // SAFETY: as there.
+    // SAFETY: the span is registered memory of this process for as long as it is borrowed, and the
+    // caller's promise for the other side.
     unsafe { copy_unordered(span.backing(), address(span.addr()), from, span.len()) }
 }
 
@@ -159,7 +160,8 @@ pub(crate) unsafe fn fill_from(span: Span<'_>, from: *const u8) -> Result<(), Un
 /// `to` has room for as many bytes as the span has, in memory of the library's own.
 pub(crate) unsafe fn read_to(span: Span<'_>, to: *mut u8) -> Result<(), Unmapped> {
     let len = span.len();
-    // SAFETY: as in `write_from`, the other way.
+    // SAFETY: the span is registered memory of this process for as long as it is borrowed, and the
+    // caller has as much room. The program may write meanwhile, as it may with a device.
     unsafe {
         if span.backing() == Backing::Null {
             to.write_bytes(0, len);

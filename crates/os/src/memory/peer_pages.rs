@@ -128,8 +128,9 @@ impl PeerPages {
         let readable = to.iter().all(|p| matches!(p, Piece::Registered(_)));
         let mut from = self.place(at, to, len, readable)?;
         for piece in to {
-            // SAFETY: as in `write`; the pieces are registered memory that the rights table allows
-            // to write.
+            // SAFETY: `place` has found all bytes inside this mapping, which lives as long as
+            // `self`; the pieces are registered memory that the rights table allows to write.
+            // Faults on either side are caught.
             unsafe {
                 guarded::copy(
                     bytes_of(piece),

@@ -158,7 +158,8 @@ mod tests {
             let text = std::str::from_utf8(text).expect("digits");
             seen.push(text.parse::<u32>().expect("a number"));
         }
-        // SAFETY: as above; the descriptor's own offset is behind the content.
+        // SAFETY: a live descriptor, and a buffer with its length. The descriptor's own offset is
+        // behind the content.
         let n = unsafe { read(fd, buffer.as_mut_ptr().cast(), buffer.len()) };
         assert_eq!(n, 0);
         tag::close(fd);

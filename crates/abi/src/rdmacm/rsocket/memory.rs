@@ -26,7 +26,8 @@ pub(super) struct Memory {
 
 // SAFETY: plain bytes, and a region that any thread may deregister.
 unsafe impl Send for Memory {}
-// SAFETY: as above; the methods bound every access, and copies race with nothing but the device.
+// SAFETY: the methods of `&self` copy through the raw pointer and bound every access; copies race
+// with nothing but the device.
 unsafe impl Sync for Memory {}
 
 impl Drop for Memory {
