@@ -158,6 +158,7 @@ impl Rights {
         len: u64,
         need: Access,
     ) -> Result<Span<'_>, RightsError> {
+        // A message without bytes needs no key. For a peer's request IBTA C9-88 says so.
         if len == 0 {
             return Ok(Span::EMPTY);
         }

@@ -115,8 +115,9 @@ impl Requester {
         }
     }
 
-    /// Takes everything before `to` as acknowledged. Answers that come before that and are not here
-    /// were lost. Returns false if there are any.
+    /// Takes everything before `to` as acknowledged, since acknowledgements coalesce (IBTA
+    /// 9.7.5.1.2). Answers that come before that and are not here were lost. Returns false if there
+    /// are any.
     pub(super) fn acknowledge(
         &mut self,
         shared: &QpShared,

@@ -159,6 +159,7 @@ impl Responder {
         let psn = packet.bth.psn;
         let (va, rkey, length) = (reth.va, reth.rkey, reth.length);
         self.check_resources(shared, Access::REMOTE_READ, psn)?;
+        // IBTA C9-94.
         if length > MAX_MESSAGE {
             return Err(Reject::invalid(psn));
         }
@@ -298,7 +299,8 @@ impl Responder {
         }
     }
 
-    /// Takes on a READ or atomic, which is to be answered by `packets` responses.
+    /// Takes on a READ or atomic, which is to be answered by `packets` responses. The MSN counts it
+    /// here, before the answer. (IBTA C9-148.)
     fn accept(
         &mut self,
         shared: &QpShared,
@@ -321,7 +323,8 @@ impl Responder {
         self.replies.resources.push(depth, resource);
     }
 
-    /// Makes sure that a receive work request is held.
+    /// Makes sure that a receive work request is held. A WRITE without immediate takes none. (IBTA
+    /// 10.7.2.2, C10-87.)
     pub(super) fn take_recv(
         &mut self,
         shared: &QpShared,
@@ -387,7 +390,7 @@ pub(super) fn allows(shared: &QpShared, need: Access) -> bool {
 }
 
 /// Full packets carry exactly the path MTU, the last one at least a byte, an only one anything up
-/// to the MTU.
+/// to the MTU. (IBTA C9-92.)
 fn check_length(shared: &QpShared, packet: &Packet<'_>, info: OpInfo) -> Result<(), Reject> {
     let mtu = shared.mtu() as usize;
     let len = packet.payload.len();

@@ -88,7 +88,8 @@ pub(crate) struct Reject {
 }
 
 impl Reject {
-    /// The request breaks the protocol or asks for what the queue pair does not allow.
+    /// The request breaks the protocol or asks for what the queue pair does not allow. (IBTA: an
+    /// error of class C.)
     pub(super) const fn invalid(psn: Psn) -> Self {
         Self {
             nak: Some((NakCode::InvalidRequest, psn)),
@@ -97,7 +98,7 @@ impl Reject {
         }
     }
 
-    /// A key does not open what the peer asked for.
+    /// A key does not open what the peer asked for. (IBTA: an error of class C.)
     pub(super) const fn access(psn: Psn) -> Self {
         Self {
             nak: Some((NakCode::RemoteAccess, psn)),
@@ -125,7 +126,7 @@ impl Reject {
     }
 
     /// The receive queue's CQ overflowed: the peer hears nothing, the program that no completion
-    /// will tell it any more.
+    /// will tell it any more. (IBTA: an error of class G.)
     pub(crate) const CQ_OVERFLOW: Self = Self {
         nak: None,
         event: Some(QpEvent::Fatal),

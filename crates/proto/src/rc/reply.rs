@@ -1,8 +1,8 @@
 //! What the responder owes the peer: READ responses and atomic results, then a NAK, then an
 //! acknowledgement.
 //!
-//! Acknowledgements coalesce: only that one is owed is kept, and it speaks of the newest request
-//! when it is sent.
+//! Acknowledgements coalesce (IBTA 9.7.5.1.2): only that one is owed is kept, and it speaks of the
+//! newest request when it is sent.
 
 use alloc::vec::Vec;
 

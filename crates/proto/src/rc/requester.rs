@@ -360,7 +360,7 @@ pub(crate) fn completion(shared: &QpShared, wr: &SendWr) -> Wc {
     }
 }
 
-/// A completion as a failure.
+/// A completion as a failure. It comes for unsignalled work, too. (IBTA 10.7.3.1.)
 pub(crate) fn failed(wc: Wc, fault: Fault) -> Wc {
     Wc {
         status: fault.status,

@@ -245,7 +245,7 @@ impl Resources {
     }
 
     /// A request that was seen before: answers again from its PSN on. Ignored if it does not match
-    /// what is stored.
+    /// what is stored, of which it may be a part. (IBTA 9.4.4.)
     pub(super) fn repeat(&mut self, packet: &Packet<'_>, mtu: u32) {
         let Some((at, index, (end, bytes_end))) = self.find(packet, mtu) else {
             return;

@@ -251,6 +251,7 @@ impl Responder {
     ) -> Result<(), Reject> {
         match self.execute(shared, cx, packet) {
             Ok(()) => Ok(()),
+            // An error of class B (IBTA): the NAK asks for a repetition, and the queue pair stays.
             Err(Stop::NotReady) => {
                 // No receive is there for what follows either: it is dropped without a word.
                 self.gap_reported = true;
@@ -311,7 +312,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Tells the requester that the expected packet is missing.
+    /// Tells the requester that the expected packet is missing. (IBTA: an error of class B.)
     fn report_gap(&mut self) {
         self.gap_reported = true;
         let syndrome = Syndrome::Nak(NakCode::Sequence);
@@ -328,6 +329,7 @@ impl Responder {
     }
 
     /// A request that was taken before: our answer was lost or is late. Nothing is executed again.
+    /// (IBTA C9-105.)
     fn on_duplicate(&mut self, shared: &QpShared, packet: &Packet<'_>) {
         if is_answered(packet) {
             self.replies.resources.repeat(packet, shared.mtu());

@@ -43,9 +43,10 @@ impl UcQp {
         true
     }
 
-    /// What becomes of a request that could not be carried out: it vanishes, also if it is longer
-    /// than the receive that it took (which then serves the next message). Only what is wrong with
-    /// our own memory or CQ ends the queue pair, as any error of a receive queue does.
+    /// What becomes of a request that could not be carried out: it vanishes (IBTA: an error of
+    /// class D), also if it is longer than the receive that it took, which then serves the next
+    /// message. Only what is wrong with our own memory or CQ ends the queue pair, as any error of a
+    /// receive queue does.
     fn settle_request(&mut self, cx: &mut Cx<'_>, outcome: Result<(), Stop>) {
         match outcome {
             Ok(()) => {}

@@ -63,9 +63,9 @@ impl UdQp {
         true
     }
 
-    /// The datagram header, if this is a datagram with the right `Q_Key` that is not longer than
-    /// the largest MTU allows. Without that limit a stranger could end the queue pair of every
-    /// program whose receives have room for one packet.
+    /// The datagram header, if this is a datagram with the right `Q_Key` (IBTA 9.6.1) that is not
+    /// longer than the largest MTU allows. Without that limit a stranger could end the queue pair
+    /// of every program whose receives have room for one packet.
     fn admit(&self, packet: &Packet<'_>) -> Option<Deth> {
         let info = packet.bth.opcode.info()?;
         let is_datagram = info.service == Service::Ud

@@ -13,8 +13,8 @@ use crate::rc::{Cx, Noted};
 use crate::verbs::{Datagram, PostError, QpState, SendFlags, SendOp, SendTo, SendWr, WcStatus};
 use crate::wire::{Bth, Deth, ExtHeaders, Opcode, Packet, padded_len};
 
-/// In a work request's `Q_Key`: the queue pair's own is sent instead (IBTA: the `Q_Key` is a
-/// controlled one).
+/// In a work request's `Q_Key`: it is a controlled one, and the queue pair's own is sent instead.
+/// (IBTA 10.2.5.)
 const CONTROLLED_QKEY: u32 = 1 << 31;
 
 impl UdQp {
