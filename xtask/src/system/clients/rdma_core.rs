@@ -206,6 +206,7 @@ fn rsockets(run: &Run<'_>) -> Result<String, String> {
         let mut called = start(run, Side::B, line, &client)?;
         called.succeed()?;
         served.succeed()?;
+        run.carried(&called)?;
         last = called.output();
     }
     let line = last.lines().rfind(|line| line.starts_with("custom"));
