@@ -1,6 +1,6 @@
-//! SPECIFICATION.md: one sentence a promise, and each test that a promise names is there: a test
-//! in its crate (and in the file that is named before it), a row of `cargo xtask system`, a case of
-//! the conformance suite.
+//! SPECIFICATION.md: one sentence a promise, and each test that a promise names is there. It is a
+//! test in its crate (and in the file that is named before it), a row of `cargo xtask system`, or a
+//! case of the conformance suite.
 
 use std::collections::BTreeSet;
 

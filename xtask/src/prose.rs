@@ -1,6 +1,4 @@
-//! How comments and documents are written, as far as a program can tell: no word of [`HIDDEN`] in
-//! comments (a named thing is the subject), no SAFETY note without a reason, no comment line over
-//! 100 columns, and documents no longer than they may be.
+//! How comments and documents are written, as far as a program can tell.
 
 use std::fs;
 use std::path::Path;

@@ -57,8 +57,8 @@ pub(crate) fn run_against_system(workspace: &Workspace, tally: &mut Tally) -> Re
     count_all(commands, "ferroce under valgrind", tally)
 }
 
-/// Runs the tests of two processes on one host again, as fast as programs have it: polls come so
-/// close upon each other only there that a short ring falls silent, and the two meet in other
+/// Runs the tests of two processes on one host again, as fast as programs have it. Only there polls
+/// come so close upon each other that a short ring falls silent, and that the two meet in other
 /// places of the code.
 pub(crate) fn run_optimised(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let of = ["test", "-p", "ferroce-nic"];

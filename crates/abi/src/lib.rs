@@ -20,8 +20,8 @@
 //! them directly.
 //!
 //! # Safety of the functions
-//! They are `unsafe extern "C"` and trust pointers as their C twins do: an object pointer came from
-//! the matching create function and was not destroyed, an argument points to memory of its type
+//! They are `unsafe extern "C"` and trust pointers as their C twins do. An object pointer came from
+//! the matching create function and was not destroyed. An argument points to memory of its type
 //! that stays valid for the call. Numbers are not trusted: every enumeration, index, length and
 //! mask is checked, and a bad one gets the errno that the manual page names.
 

@@ -60,9 +60,9 @@ fn executable() -> Result<PathBuf, String> {
         .map_err(|e| format!("cannot tell where ferroce itself is: {e}"))
 }
 
-/// What the loader is to load into every program, as its list: the drop-in library, so that copies
-/// of it under other names are not used, the one for sockets if it is asked for, and the one that
-/// shows the devices in `/sys` and `/dev`.
+/// List of what the loader is to load into every program. The drop-in library is there so that
+/// copies of it under other names are not used. The one for sockets is there if it is asked for.
+/// The last one shows the devices in `/sys` and `/dev`.
 ///
 /// # Errors
 /// A message for the user.

@@ -1,4 +1,4 @@
-//! SENDs that are longer than a slot of a short ring, and than a packet: they go by it in order,
+//! SENDs that are longer than a slot of a short ring, and than a packet. They go by it in order,
 //! also where it is full, where there is no receive for them, and where their receives are not as
 //! usual.
 #![expect(clippy::unwrap_used, reason = "tests")]

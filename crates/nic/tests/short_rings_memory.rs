@@ -1,6 +1,6 @@
 //! Promise 1 where messages go by short rings, whose queue pairs remember the region that they used
-//! last: once a deregistration or another registration has returned, nothing is read from the
-//! memory or written to it, and work that names it fails as it does without short rings.
+//! last. Once a deregistration or another registration has returned, nothing is read from the
+//! memory or written to it. Work that names it fails as it does without short rings.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;

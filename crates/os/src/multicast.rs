@@ -111,10 +111,10 @@ const TAKE: u16 = 0x06;
 /// A second member of an IPv4 group, which takes nothing.
 ///
 /// Kernels from 6.6 on look for the one socket that a datagram to a group is for before they route
-/// it, and then choose anew among all that share that socket's port and address, members or not:
-/// with one member in a namespace, datagrams go to whichever socket. Where two sockets fit they do
-/// not look, and every member gets its copy. This is the second one. It is bound to the group, so
-/// it never fits what is for others, and a filter keeps its copies from it.
+/// it. Then they choose anew among all that share that socket's port and address, members or not.
+/// So with one member in a namespace, datagrams go to whichever socket. Where two sockets fit they
+/// do not look, and every member gets its copy. This is the second one. It is bound to the group,
+/// so it never fits what is for others, and a filter keeps its copies from it.
 #[derive(Debug)]
 pub struct Witness {
     _socket: UdpSocket,

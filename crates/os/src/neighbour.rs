@@ -94,7 +94,7 @@ pub fn known(hop: NextHop) -> io::Result<Known> {
 const DISCARD: u16 = 9;
 
 /// Has the kernel resolve what is on the way to `dst`, by a packet without content to the port
-/// whose purpose it is to discard what comes (RFC 863): at that of `RoCEv2` it would count as a
+/// whose purpose it is to discard what comes (RFC 863). At that of `RoCEv2` it would count as a
 /// malformed packet.
 ///
 /// # Errors

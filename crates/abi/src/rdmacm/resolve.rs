@@ -27,9 +27,9 @@ fn milliseconds(timeout_ms: c_int) -> Duration {
     Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0))
 }
 
-/// Binds an identifier; the real address, port included, shows at once, and so does the device,
-/// unless the identifier is for connections and the address the loopback one of a name, without a
-/// port: that device shows when it listens, resolves or gets a queue pair.
+/// Binds an identifier. The real address, port included, shows at once, and so does the device.
+/// Only if the identifier is for connections, and the address is the loopback one of a name without
+/// a port, the device shows later: when it listens, resolves or gets a queue pair.
 ///
 /// # Safety
 /// `id` and `given` are NULL or live.

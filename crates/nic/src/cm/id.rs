@@ -76,10 +76,11 @@ impl Id {
     /// at once.
     ///
     /// # Errors
-    /// EADDRINUSE: the port is taken in this port space and network namespace; EADDRNOTAVAIL: it is
-    /// taken, and this identifier or the other is for all addresses (as in the kernel), or not an
-    /// address of this host, or no ephemeral port left; ENODEV: an address without a device;
-    /// EINVAL: bound already.
+    /// * EADDRINUSE: the port is taken in this port space and network namespace.
+    /// * EADDRNOTAVAIL: the port is taken, and this identifier or the other is for all addresses
+    ///   (as in the kernel). Or the address is not of this host, or no ephemeral port is left.
+    /// * ENODEV: no device has the address.
+    /// * EINVAL: the identifier is bound already.
     pub fn bind(&self, addr: SocketAddr) -> Result<(), Error> {
         self.service.call(|work| work.bind(self.key, addr))
     }

@@ -18,9 +18,9 @@ use crate::base::denials::Denial;
 /// A request on its way: source, destination, MAD.
 pub(super) type WaitingRequest<'a> = (Gid, Gid, &'a CmMad);
 
-/// Requests that wait at this host: those to a port whose owner has not yet read the ones before,
-/// because the queue of a datagram socket is short, those to a listener whose backlog is full, and
-/// those to a port that nobody has yet or that its owner does not listen on yet.
+/// Requests that wait at this host, for one of three reasons. The port's owner has not yet read the
+/// ones before, because the queue of a datagram socket is short. The listener's backlog is full. Or
+/// the port is nobody's yet, or its owner does not listen on it yet.
 ///
 /// A full backlog is waited for here because its sender would ask again only after seconds, and a
 /// crowd of clients fills a short one at once. The last two wait because programs agree over a

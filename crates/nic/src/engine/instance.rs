@@ -13,8 +13,8 @@ use crate::{Error, Nic};
 /// Children of children that can each start a `Nic` without `exec`.
 const GENERATIONS: usize = 256;
 
-/// A cell per generation: the child of a process with threads can neither lock nor drop what other
-/// threads may have held at the moment of the `fork`, so it moves on to the next cell and leaves
+/// A cell per generation. The child of a process with threads can neither lock nor drop what other
+/// threads may have held at the moment of the `fork`. So it moves on to the next cell and leaves
 /// the parent's as it is.
 static CELLS: [Mutex<Option<Arc<Nic>>>; GENERATIONS] = [const { Mutex::new(None) }; GENERATIONS];
 static GENERATION: AtomicUsize = AtomicUsize::new(0);

@@ -144,8 +144,8 @@ fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) {
 }
 
 /// Naps for as long as a program that polls now and then (after some messages that it posts, say)
-/// leaves nothing undone: what waits at the end of a nap is gone, or at least fewer, at the end of
-/// the next.
+/// leaves nothing undone. What waits at the end of a nap must be gone, or at least fewer, at the
+/// end of the next.
 fn nap_while_visited(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) {
     let sleeper = &nic.services.sleeper;
     let mut naps = VisitedNaps::new();

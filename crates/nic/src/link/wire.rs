@@ -218,10 +218,10 @@ impl WireLink {
         }
     }
 
-    /// Receives from some sockets, up to about `budget` of each (see [`WireReceiver`]), and hands
-    /// to `each` the packets of a few datagrams, or `None` for one whose ICRC is wrong or that is
-    /// too short or too long for a packet. Returns whether there may be more. Only one thread
-    /// receives at a time; a second one is told that there may be more.
+    /// Receives from some sockets, up to about `budget` of each (see [`WireReceiver`]). Hands to
+    /// `each` the packets of a few datagrams, or `None` for one whose ICRC is wrong or that is too
+    /// short or too long for a packet. Returns whether there may be more. Only one thread receives
+    /// at a time; a second one is told that there may be more.
     pub(crate) fn recv(
         &self,
         of: Of,

@@ -1,7 +1,7 @@
 //! The sleep of one thread that does the device's work, and what ends it.
 //!
-//! Nothing is lost because both sides write before they look: the thread announces until when it
-//! will sleep and then looks once more for work; a thread that makes work publishes it and then
+//! Nothing is lost because both sides write before they look. The thread announces until when it
+//! will sleep and then looks once more for work. A thread that makes work publishes it and then
 //! looks whether the first one sleeps past it. Sequentially consistent fences order the two.
 
 use std::io;

@@ -2,7 +2,7 @@
 //! bind any name.
 //!
 //! The well-known name is claimed where it is free. A name that another user holds without a right
-//! to it does not stand in the way: the rightful process takes an *alternate*, the well-known name
+//! to it does not stand in the way. The rightful process takes an *alternate*: the well-known name
 //! with a slash and 64 random bits behind it, which nobody can take before it. Processes that look
 //! for the owner ask the kernel for the credentials of each listener (`SO_PEERCRED`), and find
 //! alternates in its list of names. A name that is bound without a listener counts for nothing.

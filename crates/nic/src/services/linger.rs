@@ -1,4 +1,4 @@
-//! What threads do as long as experience says that it pays: the device thread and a leader look on
+//! What threads do as long as experience says that it pays. The device thread and a leader look on
 //! for a little before they sleep, and the device thread leaves the work to a program that polls
 //! now and then.
 //!

@@ -105,8 +105,8 @@ impl Peer {
     }
 
     /// Sends messages that the peer answers, until that is a habit and they go by a short ring, if
-    /// they ever do: without device threads they must, but one that loses its processor meanwhile
-    /// seems asleep, and they go by the ring for a while.
+    /// they ever do. Without device threads they must. But a thread that loses its processor
+    /// meanwhile seems asleep, and its messages go by the ring for a while.
     pub(crate) fn converse(&self) {
         let is_alone = std::env::var_os("FERROCE_THREAD").is_some();
         let start = Instant::now();

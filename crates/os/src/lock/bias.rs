@@ -273,8 +273,8 @@ const ASKED: u8 = 1;
 const READY: u8 = 2;
 
 /// Whether threads can be made to have a barrier. The kernel wants to be told of it before, and
-/// where there are several threads it takes some ten milliseconds over that: a thread waits for it
-/// that has nothing else to do, and until then the answer is no.
+/// where there are several threads it takes some ten milliseconds over that. A thread that has
+/// nothing else to do waits for it, and until then the answer is no.
 fn has_barrier() -> bool {
     static STATE: AtomicU8 = AtomicU8::new(UNASKED);
     let ask = || {

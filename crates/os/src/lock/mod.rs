@@ -1,11 +1,11 @@
 //! A lock that is cheap to take and to give back where hardly anybody waits for it.
 //!
 //! A short message passes some six locks from the call that posts it to the poll that finds it, all
-//! of them free, and with the locks of the standard library half of its time: each takes two locked
-//! instructions, one to take it and one to give it back. This one takes one. It is given back with
-//! a plain store, and only then its owner looks whether somebody waits; it may miss one that began
-//! to at that very moment. So nobody sleeps for longer than `LONGEST` at a time. A thread that
-//! takes it alone, again and again, soon needs no locked instruction at all (`bias`).
+//! of them free. With the locks of the standard library they take half of its time: each takes two
+//! locked instructions, one to take it and one to give it back. This one takes one. It is given
+//! back with a plain store, and only then its owner looks whether somebody waits; it may miss one
+//! that began to at that very moment. So nobody sleeps for longer than `LONGEST` at a time. A
+//! thread that takes it alone, again and again, soon needs no locked instruction at all (`bias`).
 
 mod bias;
 #[cfg(test)]

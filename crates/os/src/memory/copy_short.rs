@@ -2,9 +2,9 @@
 
 use std::ptr;
 
-/// Copies a few bytes without a call, in the steps in which registered memory is copied: what was
-/// written a moment ago is read from where it still is on its way to memory only if it was written
-/// in one piece.
+/// Copies a few bytes without a call, in the steps in which registered memory is copied. What was
+/// written a moment ago is still on its way to memory, and can be read from there only if it was
+/// written in one piece.
 ///
 /// # Safety
 /// As `ptr::copy_nonoverlapping`.

@@ -1,11 +1,11 @@
 //! Short copies to and from another process's memory, through the file that the kernel has for it
 //! (`/proc/PID/mem`, `proc(5)`).
 //!
-//! Whether this process may is asked when the file is opened and not for each copy, and what the
-//! kernel keeps of the other process (its task, its signals) is not touched any more: of two
-//! processes that write to each other by turns each finds those lines with the other one. So a copy
-//! of 8 bytes takes two thirds of the time of `process_vm_writev`. The bytes go through a page of
-//! the kernel's, so long ones do not come here.
+//! The kernel asks whether this process may when the file is opened, and not for each copy. Nor
+//! does a copy touch the lines that the kernel keeps of the other process (its task, its signals).
+//! Of two processes that write to each other by turns, each would find those lines with the other
+//! one. So a copy of 8 bytes takes two thirds of the time of `process_vm_writev`. The bytes go
+//! through a page of the kernel's, so long ones do not come here.
 //!
 //! The file is that of one memory, for ever: when the process has ended, or has executed another
 //! program, nothing is found there.

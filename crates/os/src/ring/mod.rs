@@ -1,11 +1,10 @@
 //! A ring in shared memory: records from one process to another without a system call.
 //!
-//! One side produces, the other consumes; `protocol` has the rules, the same for real memory and
-//! for the model checker, `area` the memory; `short_ring` has the words of the short rings of
-//! single queue pairs beside the records, `short_ring_producer` and `short_ring_consumer` their
-//! rules, `shared_short_ring` their memory. A ring has no
-//! descriptor once both sides have mapped it, and vanishes with the last of them. Its pages come
-//! into being as they are first used.
+//! One side produces, the other consumes. `protocol` has the rules, the same for real memory and
+//! for the model checker, and `area` the memory. `short_ring` has the words of the short rings of
+//! single queue pairs beside the records. `short_ring_producer` and `short_ring_consumer` have
+//! their rules, `shared_short_ring` their memory. A ring has no descriptor once both sides have
+//! mapped it, and vanishes with the last of them. Its pages come into being as they are first used.
 //!
 //! The process at the other end may write anything anywhere in the ring at any time. So no Rust
 //! reference to its bytes is ever made; each word is read once and checked, and bytes are copied

@@ -2,8 +2,8 @@
 //!
 //! Records lie one behind the other in a circle of bytes, each in whole *lines*: a word with its
 //! length, a reserved word, its bytes. A length of zero means that nothing is there yet. Before a
-//! record is published, by its length, the length behind it is set to zero, so the consumer looks
-//! at one place only, which is also where the record will be: a short record costs one cache line
+//! record is published, by its length, the length behind it is set to zero. So the consumer looks
+//! at one place only, which is also where the record will be. A short record costs one cache line
 //! of traffic between two processors. The consumer publishes how far it got; the producer looks
 //! there when it seems to be short of room.
 //!

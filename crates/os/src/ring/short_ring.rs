@@ -2,7 +2,7 @@
 //!
 //! A short ring is a row of slots in the file of a ring, behind its records, with one producer and
 //! one consumer. A slot has a word with its position, two more about what is in it, and room for a
-//! head and [`LONGEST_IN_SLOT`] bytes: a short message costs one cache line of traffic between two
+//! head and [`LONGEST_IN_SLOT`] bytes. A short message costs one cache line of traffic between two
 //! processors, and no lock that others use. Positions count on for ever, modulo 2^32; a slot is
 //! filled when its word is its position plus one. The consumer publishes up to where it has read,
 //! which is also its word that it has taken what came before. That word is a line of its own; a

@@ -209,8 +209,8 @@ fn send(short_ring: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2],
 }
 
 /// Every message arrives, in order, though both sides sleep whenever they can, and a side that
-/// waits for room or for the end hears of it: a lost wake-up would be a deadlock, which loom
-/// reports; content that is read while it is written, as a violation.
+/// waits for room or for the end hears of it. A lost wake-up would be a deadlock, which loom
+/// reports; so would it report content that is read while it is written.
 #[test]
 fn nobody_sleeps_for_ever_beside_a_short_ring() {
     const MESSAGES: u32 = 3;

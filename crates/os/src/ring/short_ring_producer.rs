@@ -234,7 +234,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
     }
 
     /// Whether the message that was put in last, with so many bytes behind its head, is as good as
-    /// taken: the consumer has said so of its place, and whenever it takes that back
+    /// taken. The consumer has said so of its place, and whenever it takes that back
     /// ([`withdraw`](super::ShortRingConsumer::withdraw)) it sees the message first.
     #[inline]
     pub fn completes_early(&mut self, rest: usize) -> bool {

@@ -32,7 +32,7 @@ pub fn may_have_low_ports() -> bool {
 /// Whether the process of a peer's credentials may.
 ///
 /// A process in a user namespace of its own has all capabilities there, which count for nothing
-/// here: so those of a process that is not root count only if its namespace maps all users, as only
+/// here. So those of a process that is not root count only if its namespace maps all users, as only
 /// root can make one.
 #[must_use]
 pub fn may_peer_have_low_ports(peer: Credentials, identity: Identity) -> bool {

@@ -15,7 +15,7 @@ pub struct Unmapped;
 /// Copies to and from registered memory. The device implements it on raw memory, tests on vectors.
 ///
 /// A span was checked against the rights table while that table is borrowed, so its bytes are
-/// registered for as long as the call lasts; the program may have unmapped them all the same, which
+/// registered for as long as the call lasts. The program may have unmapped them all the same: that
 /// is an error value and never a fault. Of a copy that fails, a part may have happened. Programs
 /// change registered memory at any time: implementations must not make `&mut [u8]` of it.
 pub trait Memory {

@@ -2,7 +2,7 @@
 //! its bytes are, and the responder's owner fetches them from there to where they belong. One copy
 //! takes the place of those that packets make.
 //!
-//! A WRITE with immediate takes a receive, so it needs the responder anyway: so any number of them
+//! A WRITE with immediate takes a receive, so it needs the responder anyway. So any number of them
 //! can be on their way, and no byte of one is in place before the receive of the one before it was
 //! there.
 //!

@@ -1,7 +1,7 @@
 //! The reorder buffer: packets that came before one that is missing.
 //!
-//! The rule is to drop them, and go-back-N brings them again. Between two Ferroces they are kept:
-//! the responder reports the gap as ever, and gaps that open behind it while it waits; the
+//! The rule is to drop them, and go-back-N brings them again. Between two Ferroces they are kept.
+//! The responder reports the gap as ever, and gaps that open behind it while it waits. The
 //! requester sends only what is missing (see [`selective_repeat`](super::selective_repeat)), and
 //! the acknowledgement that follows speaks of all that was kept. The requester keeps READ responses
 //! in the same way, and asks for what is missing. A packet is executed in its turn, never before.

@@ -107,7 +107,7 @@ impl Requester {
     /// READ request answers for all its responses, any other for itself.
     ///
     /// A READ longer than the window allows is several requests, so that what comes back at once is
-    /// bounded: each asks for as much as the window holds, or half of it if two may be outstanding,
+    /// bounded. Each asks for as much as the window holds, or half of it if two may be outstanding,
     /// so that one is always on its way.
     pub(super) fn request_end(&self, shared: &QpShared, wqe: &Wqe, sequence: u64) -> u64 {
         if wqe.answer() != CompletedBy::Read {

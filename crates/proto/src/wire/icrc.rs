@@ -1,8 +1,8 @@
 //! Invariant CRC of a `RoCEv2` packet.
 //!
-//! The last four bytes of every datagram are an Ethernet CRC-32, least significant byte first, over
-//! eight bytes of ones, the IP and UDP headers with the fields that routers change set to ones, and
-//! the whole transport packet.
+//! The last four bytes of every datagram are an Ethernet CRC-32, least significant byte first. It
+//! is over eight bytes of ones, the IP and UDP headers with the fields that routers change set to
+//! ones, and the whole transport packet.
 //!
 //! The IPv4 Identification is under it, yet a UDP socket can neither set nor read that field.
 //! Sending is easy: Linux puts 0 there for an unconnected socket that forbids fragmentation, so

@@ -1,9 +1,9 @@
 //! A link that another process has made to this one: its hello, whose it is, and what it may say.
 //!
-//! The process at the other end may run as any user and send anything. What is checked here: the
-//! first record is a hello of our version, or the question of `crate::survey`; the claimed slot is
-//! really the sender's, if it is another user's process (by the credentials that the kernel keeps
-//! for both sockets); queue pair numbers that it sends from are of its slot; every length.
+//! The process at the other end may run as any user and send anything. Four things are checked
+//! here. The first record is a hello of our version, or the question of `crate::survey`. The
+//! claimed slot is really the sender's, if it is another user's process; the kernel keeps both
+//! sockets' credentials. Queue pair numbers that it sends from are of its slot. Each length fits.
 //! Whether it may pass on packets from the wire is checked where they are taken
 //! (`Services::takes_wire_from`).
 

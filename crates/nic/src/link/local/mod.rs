@@ -2,8 +2,8 @@
 //! abstract names.
 //!
 //! Every process owns a *slot*, a number from 1 to 1023, by listening on the abstract name
-//! `ferroce/slot/<n>`: the kernel makes it exclusive and frees it when the process ends, however it
-//! ends ([`slots`] has what becomes of names that others squat on). A link goes one way: process A
+//! `ferroce/slot/<n>`. The kernel makes it exclusive and frees it when the process ends, however it
+//! ends. [`slots`] has what becomes of names that others squat on. A link goes one way: process A
 //! connects to B's slot and only A sends on that connection; B's answers go out on B's own link to
 //! A. [`LocalLinks`] makes the outgoing links, [`Incoming`] accepts and reads those of others.
 //!
@@ -198,7 +198,7 @@ impl LocalLinks {
     }
 
     /// The link to the process that owns a slot now, this one included. Made at the first call and
-    /// shared; a link whose peer is gone is replaced, since the slot may have a new owner: a
+    /// shared. A link whose peer is gone is replaced, since the slot may have a new owner. A
     /// process that has a conversation with the old one must hold on to the link that it began
     /// with. Waits as long as `patience` where too many others wait to be accepted.
     ///

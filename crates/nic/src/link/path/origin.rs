@@ -5,7 +5,7 @@
 //! | local: a queue pair of a process of this host | the kernel, which names the process at the other end of the link, and the link, which lets it name queue pairs of its slot only | the queue pairs whose path leads to that queue pair of that process |
 //! | wire: UDP port 4791, of this process or of a process of our own user that passed the packet on | nobody: RoCEv2 has no authentication | the queue pairs whose path leads over the wire to the packet's source address |
 //!
-//! A queue pair has one origin from the moment its path is set, so a datagram from this host's own
+//! A queue pair has one origin from the moment its path is set. So a datagram from this host's own
 //! UDP sockets never reaches a connection between two processes of it, and a local record never one
 //! to another host.
 //!

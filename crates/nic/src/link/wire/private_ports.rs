@@ -1,12 +1,12 @@
 //! Private ports: what one process sends to another has a source port of its own.
 //!
 //! All processes of a namespace share port 4791, and of datagrams with the same addresses and ports
-//! the kernel gives all to one of them. `RoCEv2` leaves the source port free, so a sender uses one
-//! that names it and, as far as 4 bits go, the receiver:
-//! `0xC000 + slot of the sender * 16 + slot of the receiver % 16`, which lies where the
-//! specification wants it. A receiver knows in advance from which port its peers will send, and
-//! asks the kernel for just that ([`UdpSocket::receiver`]): nobody is in between, no other process
-//! can hold it up, and it has a socket buffer for each peer.
+//! the kernel gives all to one of them. `RoCEv2` leaves the source port free. So a sender uses one
+//! that names it and, as far as 4 bits go, the receiver: `0xC000 + slot of the sender * 16 + slot
+//! of the receiver % 16`. It lies where the specification wants it. A receiver knows in advance
+//! from which port its peers will send, and asks the kernel for just that
+//! ([`UdpSocket::receiver`]). Nobody is in between, no other process can hold it up, and it has a
+//! socket buffer for each peer.
 //!
 //! Nothing depends on it. A sender whose port is taken uses 4791; what comes from elsewhere, or
 //! meets a receiver that has too many peers, goes by the shared port and is passed on. Peers of

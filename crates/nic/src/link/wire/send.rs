@@ -33,9 +33,9 @@ struct Full(usize);
 impl WireLink {
     /// Sends a batch (whose trailer has room for it), each packet with its ICRC.
     ///
-    /// What the kernel refuses for another reason than a full socket (too long for the interface,
-    /// no route, an address that went away …) counts as lost on the way: the transport finds out as
-    /// it does for any loss.
+    /// What the kernel refuses for another reason than a full socket counts as lost on the way (too
+    /// long for the interface, no route, an address that went away). The transport finds out as it
+    /// does for any loss.
     ///
     /// It leaves from a private port if one is given, and from the shared port else.
     pub(crate) fn send(&self, private_port: Option<u8>, batch: &mut Batch) -> Sent {

@@ -2,7 +2,7 @@
 //! another user has it.
 //!
 //! Sockets share a port only within one user. Where another user's Ferroce processes have it, this
-//! process is their *guest*: it sends from a port of its own, which `RoCEv2` leaves to the sender,
+//! process is their *guest*. It sends from a port of its own, which `RoCEv2` leaves to the sender,
 //! and the processes on the shared port pass on what comes for its slot. A guest tries again to get
 //! the port, and then receives by itself.
 //!

@@ -1,8 +1,8 @@
 //! What a completion queue's ring says, for a look without its lock: most polls find nothing.
 //!
-//! It is shown under the lock, before the lock is free again. So a thread that comes after a push,
-//! by whatever tells it so (the lock that arming takes, an event, a word in memory), sees what the
-//! push has shown: the usual order of arming, draining and sleeping misses nothing.
+//! It is shown under the lock, before the lock is free again. So a thread that comes after a push
+//! sees what the push has shown, by whatever tells it so (the lock that arming takes, an event, a
+//! word in memory). The usual order of arming, draining and sleeping misses nothing.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 

@@ -25,10 +25,12 @@ impl Pd {
     /// it returns.
     ///
     /// # Errors
-    /// ENOENT for an unknown key; EPERM for a region of another protection domain, or one that is
-    /// not writable where the advice is about writing; EINVAL for a region that is not on-demand,
-    /// with `wait` (without, it is taken as by mlx5: its pages are there);
-    /// EFAULT for a range that is not inside the region, or not mapped (with `wait`).
+    /// * ENOENT: the key is unknown.
+    /// * EPERM: the region is of another protection domain, or is not writable where the advice is
+    ///   about writing.
+    /// * EINVAL, with `wait`: the region is not on-demand. Without `wait` it is taken, as by mlx5:
+    ///   its pages are there.
+    /// * EFAULT: the range is not inside the region, or, with `wait`, not mapped.
     pub fn advise(
         self: &Arc<Self>,
         advice: Advice,

@@ -98,9 +98,10 @@ impl Mr {
     /// Registers `length` bytes at `addr`, known to work requests and peers as `iova`.
     ///
     /// # Errors
-    /// EFAULT if the range is not mapped (or not writable where the access asks for it); EINVAL for
-    /// no bytes at NULL, and for remote write or atomic without local write; EOPNOTSUPP for access
-    /// flags that the device does not have; ENOMEM at the device's limit.
+    /// * EFAULT: the range is not mapped, or not writable where the access asks for it.
+    /// * EINVAL: no bytes at NULL; remote write or atomic without local write.
+    /// * EOPNOTSUPP: access flags that the device does not have.
+    /// * ENOMEM: the device's limit is reached.
     pub fn register(
         pd: &Arc<Pd>,
         addr: u64,

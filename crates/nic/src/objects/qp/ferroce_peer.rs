@@ -1,11 +1,11 @@
 //! Whether the peer of a reliable queue pair on the wire is a Ferroce, too.
 //!
 //! Two Ferroces mend losses by selective repeat, with reports and a header bit that other makes do
-//! not know. Anybody can send from any port and any address, so only an echo counts: at the move to
-//! RTR the queue pair asks its peer with a random number ([`Drain`]), and an answer with that
-//! number, from the path's other end, can come only from a host that has seen the question. Until
-//! then the peer is treated as any other make. Other makes drop the question as a packet of an
-//! unknown opcode.
+//! not know. Anybody can send from any port and any address, so only an echo counts. At the move to
+//! RTR the queue pair asks its peer with a random number ([`Drain`]). An answer with that number,
+//! from the path's other end, can come only from a host that has seen the question. Until then the
+//! peer is treated as any other make. Other makes drop the question as a packet of an unknown
+//! opcode.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -233,9 +233,9 @@ impl Qp {
     }
 
     /// Takes the queue pair's turn to transmit: few packets came in while a program polls. An
-    /// acknowledgement by itself waits for the program's answer if that is known to come; or else
-    /// until the program has seen its completion, and goes out together with what the program posts
-    /// then, or when it polls again.
+    /// acknowledgement by itself waits for the program's answer if that is known to come. Or else
+    /// it waits until the program has seen its completion, and goes out together with what the
+    /// program posts then, or when it polls again.
     pub(crate) fn on_polled_turn(&self, now: Time) {
         let mut locked = self.lock();
         if self.take_ack_turn(&mut locked, true, now) {

@@ -271,10 +271,12 @@ impl Qp {
     /// `ibv_modify_qp`.
     ///
     /// # Errors
-    /// EINVAL with the reason; ENETUNREACH for a destination on another host while UDP 4791 is not
-    /// available, or without a route; ETIMEDOUT if nobody answers for it on the local network
-    /// within a second; for a target of another process, EIO if that process is gone and ETIMEDOUT
-    /// if it does not answer.
+    /// * EINVAL, with the reason.
+    /// * ENETUNREACH: the destination is on another host, and UDP 4791 is not available, or there
+    ///   is no route.
+    /// * ETIMEDOUT: nobody answers for the destination on the local network within a second.
+    /// * For a target of another process, EIO if that process is gone, and ETIMEDOUT if it does not
+    ///   answer.
     pub fn modify(&self, attr: &QpAttr, mask: AttrMask) -> Result<(), Error> {
         match &self.opened {
             Some(opened) => {
@@ -409,8 +411,8 @@ fn check_cap(init: &QpInit, limits: &DeviceAttr) -> Result<QpCap, Error> {
         }
     }
     // Programs take for granted that a work request has room for inline data where its scatter list
-    // would be, since on every adapter it has (rdma_xclient posts 16 bytes on a queue pair for
-    // which it asked for none).
+    // would be, since on every adapter it has. (rdma_xclient posts 16 bytes on a queue pair for
+    // which it asked for none.)
     let list = asked.max_send_sge.saturating_mul(SGE_BYTES);
     asked.max_inline_data = asked.max_inline_data.max(list.min(limits.max_inline_data));
     Ok(asked)

@@ -2,8 +2,8 @@
 //! other (`ibv_open_xrcd`).
 //!
 //! A domain belongs to a device and, if it was opened with a descriptor, to a file: each process
-//! that opens the same file gets the same domain. Processes share it: `borrow` and `lend` carry
-//! messages that come to a target of one process for a queue of another, and a target may be opened
+//! that opens the same file gets the same domain. Processes share it. `borrow` and `lend` carry
+//! messages that come to a target of one process for a queue of another. And a target may be opened
 //! by other processes than the one that made it (`opened` there, `shared` here).
 
 mod borrow;

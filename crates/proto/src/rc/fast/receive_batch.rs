@@ -21,9 +21,9 @@ const RESPONSE: Opcode = Opcode::rc(Operation::ReadResponse, Position::Middle);
 const FEWEST: usize = 2;
 
 impl RcQp {
-    /// Takes the first of these packets (each BTH through pad), as many as are Middle packets of
-    /// the SEND or WRITE in work, or of the answer to the oldest READ, and in their turn, as
-    /// [`on_packet`](Self::on_packet) would one by one. Returns how many; the next one is for
+    /// Takes the first of these packets (each BTH through pad), as [`on_packet`](Self::on_packet)
+    /// would one by one: as many as are in their turn and Middle packets of the SEND or WRITE in
+    /// work, or of the answer to the oldest READ. Returns how many; the next one is for
     /// `on_packet`.
     pub fn on_receive_batch(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
         let attr = &self.shared.attr;

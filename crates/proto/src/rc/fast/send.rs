@@ -70,7 +70,7 @@ impl RcQp {
     }
 
     /// Makes the packet of a SEND that could go out now, with what [`fast_head`](Self::fast_head)
-    /// gave: returns its header, as words in memory, and what is behind it, which is in `room`
+    /// gave. Returns its header, as words in memory, and what is behind it, which is in `room`
     /// unless it is the inline data as they are. Nothing has changed: once the packet is where the
     /// peer finds it, call [`commit_fast`](Self::commit_fast).
     #[inline]

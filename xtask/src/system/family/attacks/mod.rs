@@ -2,8 +2,8 @@
 //! and a row of a table.
 //!
 //! A row passes when the attacker did what it is for as often as the row wants, and its victim
-//! (`tests/c/victim.c`) went on meanwhile: every byte verified, a new connection accepted, and
-//! afterwards not more descriptors and memory than before.
+//! (`tests/c/victim.c`) went on meanwhile. That means every byte verified, a new connection
+//! accepted, and afterwards not more descriptors and memory than before.
 
 mod document;
 mod rights;

@@ -87,7 +87,7 @@ impl Qp {
     /// waits for the program's answer, or goes out at once. Returns whether that is all.
     ///
     /// On the wire it waits only for another Ferroce, after a `few` packets, so that no stream
-    /// waits for it, and if nothing of its own is unanswered: two that send to each other without
+    /// waits for it, and if nothing of its own is unanswered. Two that send to each other without
     /// waiting for messages would wait for each other's acknowledgements.
     pub(in crate::objects::qp) fn take_ack_turn(
         &self,

@@ -2,15 +2,16 @@
 //!
 //! An acknowledgement says that a message has reached the responder, and not that its program has
 //! seen it (IBTA, "fault zone"). So a SEND by a short ring may be complete before its receiver has
-//! looked, if nothing can come between: in a conversation (`delayed_ack`), an answer tells the peer
+//! looked, if nothing can come between. In a conversation (`delayed_ack`) an answer tells the peer
 //! that its next message, with so many bytes at most, is as good as taken. The receive for it is
 //! posted, and its memory is open.
 //!
-//! The receiver keeps that promise. Before it does anything else with the queue pair than short
-//! messages by short rings ([`Qp::end_eligibility`]), before a region is deregistered
-//! (`Services::settle_early_completions`), and before it looks at anything that the same process
-//! sent later to another of its queue pairs, it takes back what it said and then what is there. The
-//! word by which it takes that back and the slot make a decision between both sides
+//! The receiver keeps that promise. Before each of three steps it takes back what it said, and then
+//! what is there. The first is anything else with the queue pair than short messages by short rings
+//! ([`Qp::end_eligibility`]). The second is the deregistration of a region
+//! (`Services::settle_early_completions`). The third is a look at what the same process sent later
+//! to another of its queue pairs. The word by which it takes that back and the slot make a decision
+//! between both sides
 //! ([`ShortRingProducer::completes_early`](ferroce_os::ring::ShortRingProducer::completes_early)):
 //! either the sender waits for an acknowledgement as always, or the receiver has the message. One
 //! message at a time is promised, the one behind all that were taken, by one queue pair of the

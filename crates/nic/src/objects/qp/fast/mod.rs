@@ -6,16 +6,15 @@
 //! first SEND of a queue pair offers a short ring; once the other side has accepted it, a *run*
 //! begins, by a word behind all packets that went through the ring before. Whatever goes as a
 //! packet by the ring ends the run, and the receiver takes all that is in its short ring before it
-//! looks at a packet from the ring: so both together keep the order in which packets were sent.
+//! looks at a packet from the ring. So both together keep the order in which packets were sent.
 //! While the short ring is full, SENDs stay in the send queue, and go when the receiver has read.
 //!
 //! How far the receiver has read is an acknowledgement for a sender that looks there. A sender that
-//! sleeps gets an acknowledgement by the ring. Where the program has always answered a message
-//! with one of its own, the answer says it (`delayed_ack`): the peer looks at the answer's slot
-//! anyway, and each word that it must look at besides costs as much as the message. A packet that
-//! is not taken (no receive is posted, say) ends the run on the receiver's side: what comes after
-//! it is not looked at, as it would be dropped, and is sent again by the ring as the transport
-//! demands.
+//! sleeps gets an acknowledgement by the ring. Where the program has always answered a message with
+//! one of its own, the answer says it (`delayed_ack`). The peer looks at the answer's slot anyway,
+//! and each further word that it must look at costs as much as the message. A packet that is not
+//! taken (no receive is posted, say) ends the run on the receiver's side. What comes after it is
+//! not looked at, as it would be dropped, and is sent again by the ring as the transport demands.
 //!
 //! | module | holds |
 //! |---|---|
@@ -148,8 +147,8 @@ impl ShortRings {
     }
 
     /// Puts a packet (its header, and the rest) into the short ring that it sends by, if a run goes
-    /// on with it, with what is to be said of the other short ring: `early_limit` is asked only if
-    /// something is. Returns whether it is there.
+    /// on with it, with what is to be said of the other short ring. `early_limit` is asked only if
+    /// there is something to say. Returns whether it is there.
     #[expect(clippy::inline_always, reason = "a head is not to go through memory")]
     #[inline(always)]
     fn push(
