@@ -1,10 +1,11 @@
 /*
- * One server and many short-lived clients, in waves: every one is served, and nothing of those that are gone stays with the server.
+ * One server and many short-lived clients, in waves: every one is served, and nothing of those that
+ * are gone stays with the server.
  *
  * usage: churn CLIENTS [SLOTS]      clients in all; slots that they and the server have, 1023
  *
- * A client connects, sends a message, checks the answer, and ends: by a disconnect, by a return from main, or without a word.
- * With few slots most clients have that of one that has just ended.
+ * A client connects, sends a message, checks the answer, and ends: by a disconnect, by a return
+ * from main, or without a word. With few slots most clients have that of one that has just ended.
  */
 #include "common.h"
 #include "holdings.h"
@@ -250,7 +251,10 @@ int main(int argc, char **argv)
 			kib = resident_kib();
 		}
 	}
-	/* That a process is gone may be noticed a moment later than its connection's end. The deadline ends a wait in vain. */
+	/*
+	 * That a process is gone may be noticed a moment later than its connection's end. The
+	 * deadline ends a wait in vain.
+	 */
 	while ((files_now = descriptors()) > files + KEPT)
 		turn();
 	kib_now = resident_kib();

@@ -1,9 +1,10 @@
 /*
  * A server and a client that send each other one message.
  *
- * Completions are handled by a thread of their own that sleeps in ibv_get_cq_event for ever; connection events by the main thread, which
- * acknowledges an event before it looks at it. All connection parameters are zero: no retry is allowed. The client disconnects from the
- * completion thread, while the main thread sleeps in rdma_get_cm_event.
+ * Completions are handled by a thread of their own that sleeps in ibv_get_cq_event for ever;
+ * connection events by the main thread, which acknowledges an event before it looks at it. All
+ * connection parameters are zero: no retry is allowed. The client disconnects from the completion
+ * thread, while the main thread sleeps in rdma_get_cm_event.
  *
  * usage: client-server server [-4] [-n CLIENTS] [-p PORT]
  *        client-server client ADDRESS PORT
@@ -137,8 +138,9 @@ static void send_message(struct connection *conn)
 }
 
 /*
- * Both messages must have arrived, whatever the disconnect flushes, and the completion thread must be out of rdma_disconnect, which uses the
- * identifier until it returns: DISCONNECTED may be here earlier.
+ * Both messages must have arrived, whatever the disconnect flushes, and the completion thread must
+ * be out of rdma_disconnect, which uses the identifier until it returns: DISCONNECTED may be here
+ * earlier.
  */
 static void finish(struct rdma_cm_id *id)
 {

@@ -1,10 +1,11 @@
 /*
- * Rules of RDMA CM for datagram services, multicast groups, options, paths and vendor options: one process, both ends.
+ * Rules of RDMA CM for datagram services, multicast groups, options, paths and vendor options: one
+ * process, both ends.
  *
  * usage: cm-datagram [ADDRESS [GROUP [quiet]]]
  *
- * ADDRESS is one of this machine, 127.0.0.1 by default; GROUP one of its family, 239.77.1.2. `quiet`: nothing is sent to the group, for
- * interfaces that the kernel has no multicast route for.
+ * ADDRESS is one of this machine, 127.0.0.1 by default; GROUP one of its family, 239.77.1.2.
+ * `quiet`: nothing is sent to the group, for interfaces that the kernel has no multicast route for.
  */
 #include "common.h"
 
@@ -309,7 +310,10 @@ static void part(struct member *member)
 	MUST(rdma_destroy_id(member->id));
 }
 
-/* What is sent to a group comes to all its members: to the sender too, unless it does not want to hear itself. */
+/*
+ * What is sent to a group comes to all its members: to the sender too, unless it does not want to
+ * hear itself.
+ */
 static void group_traffic(void)
 {
 	static struct member plain, deaf;
@@ -399,7 +403,10 @@ static void paths(void)
 	MUST(rdma_destroy_id(listener));
 }
 
-/* Vendor options of queue pairs that are the program's business travel both ways, and can be a reason to refuse. */
+/*
+ * Vendor options of queue pairs that are the program's business travel both ways, and can be a
+ * reason to refuse.
+ */
 static void vendor_options(void)
 {
 	struct rdma_cm_id *listener = listener_of(RDMA_PS_TCP, 0), *client, *server;

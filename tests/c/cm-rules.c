@@ -175,7 +175,10 @@ static void channel_rules(void)
 	destroyed_while_going_to_sleep();
 }
 
-/* `localhost` without a port stands for any device's address until it is used: libfabric looks for all devices there. */
+/*
+ * `localhost` without a port stands for any device's address until it is used: libfabric looks for
+ * all devices there.
+ */
 static void by_name(struct rdma_event_channel *channel)
 {
 	struct rdma_addrinfo hints = { .ai_flags = RAI_PASSIVE, .ai_port_space = RDMA_PS_TCP }, *info;
@@ -249,7 +252,10 @@ static void *destroy_it(void *id)
 	return NULL;
 }
 
-/* An identifier waits for the acknowledgement of its events; events that were not fetched move with it or vanish. */
+/*
+ * An identifier waits for the acknowledgement of its events; events that were not fetched move with
+ * it or vanish.
+ */
 static void event_rules(void)
 {
 	struct rdma_event_channel *first = channel_of(O_NONBLOCK), *second = channel_of(O_NONBLOCK);
@@ -325,7 +331,10 @@ static void move(struct rdma_cm_id *id, struct ibv_qp *qp, enum ibv_qp_state sta
 	MUST(ibv_modify_qp(qp, &attr, mask));
 }
 
-/* Queue pairs that the program moves itself: the active side hears of the response and completes it. */
+/*
+ * Queue pairs that the program moves itself: the active side hears of the response and completes
+ * it.
+ */
 static void own_queue_pairs(void)
 {
 	struct rdma_event_channel *active = channel_of(0), *passive = channel_of(0);
@@ -356,7 +365,10 @@ static void own_queue_pairs(void)
 	param.qp_num = qps[0]->qp_num;
 	MUST(rdma_connect(client, &param));
 
-	/* The parameters arrive mirrored; the new identifier inherits from the listener and outlives the event. */
+	/*
+	 * The parameters arrive mirrored; the new identifier inherits from the listener and
+	 * outlives the event.
+	 */
 	MUST(rdma_get_cm_event(passive, &kept));
 	event = *kept;
 	EXPECT(event.event == RDMA_CM_EVENT_CONNECT_REQUEST && event.listen_id == listener && event.id != listener);

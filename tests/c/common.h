@@ -1,7 +1,8 @@
 /*
  * What the test programs share: ending with a reason, deadlines, addresses, patterns, events.
  *
- * Exit status of every program: 0 all was right, 1 something was wrong (the reason is on stderr), 2 wrong usage, 3 the deadline passed.
+ * Exit status of every program: 0 all was right, 1 something was wrong (the reason is on stderr), 2
+ * wrong usage, 3 the deadline passed.
  */
 #ifndef FERROCE_TESTS_COMMON_H
 #define FERROCE_TESTS_COMMON_H
@@ -170,8 +171,9 @@ static struct rdma_cm_id UNUSED *start_resolving(struct rdma_event_channel *chan
 }
 
 /*
- * Fetches the next event, copies it, acknowledges it, and gives the copy: what stays valid after the acknowledgement is all that the
- * programs use. TIMEWAIT_EXIT, which may come at any time after a disconnect, is passed over.
+ * Fetches the next event, copies it, acknowledges it, and gives the copy: what stays valid after
+ * the acknowledgement is all that the programs use. TIMEWAIT_EXIT, which may come at any time after
+ * a disconnect, is passed over.
  */
 static struct rdma_cm_event UNUSED next_event(struct rdma_event_channel *channel)
 {

@@ -3,7 +3,8 @@
  *
  * usage: cycles verbs|cm [COUNT] [ADDRESS]     10000 cycles and 127.0.0.1 by default
  *
- * After the first fifth, when pools and tables have their size, descriptors and resident memory are counted, and again at the end.
+ * After the first fifth, when pools and tables have their size, descriptors and resident memory are
+ * counted, and again at the end.
  */
 #include "common.h"
 #include "holdings.h"
@@ -160,7 +161,10 @@ static void run(unsigned long count, void (*cycle)(void))
 
 	for (unsigned long i = 0; i < count; i++) {
 		cycle();
-		/* What is kept for a second after the end of a connection is there by then, however fast they follow each other. */
+		/*
+		 * What is kept for a second after the end of a connection is there by then, however
+		 * fast they follow each other.
+		 */
 		if (i == count / 2) {
 			files = descriptors();
 			kib = resident_kib();

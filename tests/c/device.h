@@ -1,5 +1,6 @@
 /*
- * The device that has an address, and the GID of an address, for programs that connect without the connection manager.
+ * The device that has an address, and the GID of an address, for programs that connect without the
+ * connection manager.
  */
 #ifndef FERROCE_TESTS_DEVICE_H
 #define FERROCE_TESTS_DEVICE_H
@@ -14,7 +15,9 @@ static union ibv_gid gid_of(const char *address)
 	return gid;
 }
 
-/* Opens the device with an IPv4 address, and says at which index of its GID table the address is. */
+/*
+ * Opens the device with an IPv4 address, and says at which index of its GID table the address is.
+ */
 static struct ibv_context *open_device_at(const char *own, uint8_t *gid_index)
 {
 	union ibv_gid wanted = gid_of(own), gid;

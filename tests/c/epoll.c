@@ -1,8 +1,10 @@
 /*
- * Connection events and completion events in one edge-triggered epoll loop, on non-blocking descriptors.
+ * Connection events and completion events in one edge-triggered epoll loop, on non-blocking
+ * descriptors.
  *
- * The client keeps several messages under way; the server sends each back. An edge-triggered descriptor speaks up only when something
- * new comes, so every wake-up is drained until EAGAIN; a lost wake-up shows as the deadline.
+ * The client keeps several messages under way; the server sends each back. An edge-triggered
+ * descriptor speaks up only when something new comes, so every wake-up is drained until EAGAIN; a
+ * lost wake-up shows as the deadline.
  *
  * usage: epoll server [-n CLIENTS] [-p PORT] [-s SIZE]
  *        epoll client ADDRESS PORT [MESSAGES [SIZE]]
@@ -18,7 +20,10 @@ struct connection {
 	struct rdma_cm_id *id;
 	char *buffers;
 	struct ibv_mr *mr;
-	/* Client: messages sent, and answers that came. Server: messages that came, and answers whose send completed. */
+	/*
+	 * Client: messages sent, and answers that came. Server: messages that came, and answers
+	 * whose send completed.
+	 */
 	unsigned long started, finished;
 };
 
@@ -116,7 +121,10 @@ static void client_received(struct connection *conn, unsigned long index)
 {
 	pattern_check(buffer(conn, index), size, conn->finished, 0);
 	post_receive(conn, index);
-	/* Answers come in the order of the messages, so the message of this answer has left its buffer. */
+	/*
+	 * Answers come in the order of the messages, so the message of this answer has left its
+	 * buffer.
+	 */
 	start_message(conn, DEPTH + conn->finished++ % DEPTH);
 	if (conn->finished == messages)
 		MUST(rdma_disconnect(conn->id));

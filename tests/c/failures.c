@@ -1,6 +1,6 @@
 /*
- * What goes wrong, and that it goes wrong as it should: the right event, status or completion on both sides, in time, and the next
- * connection works.
+ * What goes wrong, and that it goes wrong as it should: the right event, status or completion on
+ * both sides, in time, and the next connection works.
  *
  * usage: failures CASE [ADDRESS]                 both sides: starts the server as another process
  *        failures server CASE [PORT]             one side each, for two machines
@@ -11,18 +11,24 @@
  * rejected      the server rejects with private data: REJECTED, status 28, the queue pair in ERR
  * wrong-rkey    WRITE with a key that names nothing: REM_ACCESS_ERR; the server's queue pair in ERR
  * too-long      SEND longer than the receive: REM_INV_REQ_ERR here, LOC_LEN_ERR there
- * too-long-rxe  the same with the kernel's rxe as the server, which takes it for an error of its own: REM_OP_ERR, LOC_QP_OP_ERR
+ * too-long-rxe  the same with the kernel's rxe as the server, which takes it for an error of its
+ *               own: REM_OP_ERR, LOC_QP_OP_ERR
  * no-receive    SEND without a receive and without RNR retries: RNR_RETRY_EXC_ERR
  * deregistered  WRITE to memory that is registered no more: REM_ACCESS_ERR, and no byte changes
  * server-parts  the server disconnects: DISCONNECTED on both sides, receives are flushed
- * reply-refused the client rejects the server's acceptance with private data: REJECTED there, status 28
+ * reply-refused the client rejects the server's acceptance with private data: REJECTED there,
+ *               status 28
  * exits         the client exits without a disconnect: DISCONNECTED, at once
- * last-words    the same while the server stands still: it learns of all at once, and the connection comes before its end
+ * last-words    the same while the server stands still: it learns of all at once, and the
+ *               connection comes before its end
  * bad-lkey      SEND from memory that is registered no more: LOC_PROT_ERR
- * in-use        a port that another process listens on: EADDRINUSE; free again at once when that is killed
+ * in-use        a port that another process listens on: EADDRINUSE; free again at once when that is
+ *               killed
  * cycles        200 connections, one after the other: no descriptor and no memory is left behind
- * killed-server the server is killed in mid-transfer: RETRY_EXC_ERR, DISCONNECTED after rdma_disconnect, the port free at once
- * killed-client the client is killed in mid-transfer: DISCONNECTED, or RETRY_EXC_ERR on what the server sends
+ * killed-server the server is killed in mid-transfer: RETRY_EXC_ERR, DISCONNECTED after
+ *               rdma_disconnect, the port free at once
+ * killed-client the client is killed in mid-transfer: DISCONNECTED, or RETRY_EXC_ERR on what the
+ *               server sends
  */
 #include "common.h"
 
@@ -79,8 +85,8 @@ static void watch(pid_t pid, char wanted)
 }
 
 /*
- * Starts a process for what goes on while this one, the server, has stopped. No verb has been called yet. Returns where it waits for the
- * client's number.
+ * Starts a process for what goes on while this one, the server, has stopped. No verb has been
+ * called yet. Returns where it waits for the client's number.
  */
 static int start_helper(void)
 {
@@ -562,7 +568,10 @@ static enum ibv_wc_status transfer_for_ever(struct side *side, int lucky)
 	}
 }
 
-/* The server of a client that is killed: what it sends fails, or it hears that the connection is over. */
+/*
+ * The server of a client that is killed: what it sends fails, or it hears that the connection is
+ * over.
+ */
 static void bereaved_server(const char *port)
 {
 	struct side side = { 0 };
@@ -573,7 +582,10 @@ static void bereaved_server(const char *port)
 	open_server(&side, port);
 	serve(&side, 0, 0);
 	MUST(fcntl(side.channel->fd, F_SETFL, O_NONBLOCK));
-	/* The client has a receive for the first message; later ones wait for a receive that never comes, until it is dead. */
+	/*
+	 * The client has a receive for the first message; later ones wait for a receive that never
+	 * comes, until it is dead.
+	 */
 	post(&side, IBV_WR_SEND, 1);
 	while (!over && wc.status == IBV_WC_SUCCESS) {
 		if (rdma_get_cm_event(side.channel, &event) == 0) {
@@ -625,7 +637,10 @@ static void killed_server_client(const char *address, const char *port)
 	if (status != IBV_WC_RETRY_EXC_ERR)
 		die("the transfer ended with %s", ibv_wc_status_str(status));
 	EXPECT(state_of(&side) == IBV_QPS_ERR);
-	/* On one host the peer's end is noticed. Over the wire nobody answers the request to disconnect, for more than a minute. */
+	/*
+	 * On one host the peer's end is noticed. Over the wire nobody answers the request to
+	 * disconnect, for more than a minute.
+	 */
 	MUST(rdma_disconnect(side.id));
 	if (same_host(side.id))
 		await(side.channel, RDMA_CM_EVENT_DISCONNECTED);
@@ -667,7 +682,10 @@ static const struct failure {
 	{ "killed-client", bereaved_server, killed_client_client },
 };
 
-/* Starts another process of this program; its standard output comes back as a stream. No verb has been called yet. */
+/*
+ * Starts another process of this program; its standard output comes back as a stream. No verb has
+ * been called yet.
+ */
 static pid_t start(FILE **output, const char *const argv[])
 {
 	int pipe_ends[2];
@@ -717,7 +735,10 @@ static void kill_now(pid_t pid)
 	EXPECT(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* A server and a client as two processes, of which one is killed while they transfer. Afterwards the port works at once. */
+/*
+ * A server and a client as two processes, of which one is killed while they transfer. Afterwards
+ * the port works at once.
+ */
 static void drive_killed(const struct failure *failure, const char *address, bool kill_server)
 {
 	char port[8], line[64], again[8];

@@ -1,9 +1,10 @@
 /*
  * Many queue pairs of one process send to one other process at once, as fast as they may.
  *
- * The client connects PAIRS times and keeps DEPTH WRITEs posted on each queue pair until TOTAL are done on all of them together. Then
- * none may be far behind the others, nothing may have been sent again (the counters under /sys say so: run it with them), and
- * when all have ended the server finds in each region the pattern of its queue pair.
+ * The client connects PAIRS times and keeps DEPTH WRITEs posted on each queue pair until TOTAL are
+ * done on all of them together. Then none may be far behind the others, nothing may have been sent
+ * again (the counters under /sys say so: run it with them), and when all have ended the server
+ * finds in each region the pattern of its queue pair.
  *
  * usage: fair-shares server PAIRS
  *        fair-shares client PAIRS ADDRESS PORT
@@ -15,7 +16,10 @@
 enum { SIZE = 65536, DEPTH = 8, MAX_PAIRS = 64, TIME = 110 };
 /* WRITEs on all queue pairs together, for each of them. */
 enum { ROUNDS = 150 };
-/* One may be served so many times as often as another: the last round is never even, and the machine may be busy. */
+/*
+ * One may be served so many times as often as another: the last round is never even, and the
+ * machine may be busy.
+ */
 enum { RATIO = 3 };
 
 struct offer {

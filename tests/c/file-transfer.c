@@ -1,10 +1,13 @@
 /*
- * A client that transfers a stream into a server's memory, chunk by chunk, with WRITE WITH IMMEDIATE.
+ * A client that transfers a stream into a server's memory, chunk by chunk, with WRITE WITH
+ * IMMEDIATE.
  *
- * The server speaks first: it SENDs address and key of its buffer. The client WRITEs a name, then chunk after chunk of 10 MiB, each with
- * its length as immediate, and an empty one as the end. The server's receives have no scatter/gather elements; for each chunk it SENDs
- * that it is ready for the next. The client posts the receive for that answer after the chunk, and the server its receive after the
- * answer: both run into a receiver that is not ready, again and again. retry_count is 0, rnr_retry 7.
+ * The server speaks first: it SENDs address and key of its buffer. The client WRITEs a name, then
+ * chunk after chunk of 10 MiB, each with its length as immediate, and an empty one as the end. The
+ * server's receives have no scatter/gather elements; for each chunk it SENDs that it is ready for
+ * the next. The client posts the receive for that answer after the chunk, and the server its
+ * receive after the answer: both run into a receiver that is not ready, again and again.
+ * retry_count is 0, rnr_retry 7.
  *
  * usage: file-transfer server [-n CLIENTS] [-p PORT]
  *        file-transfer client ADDRESS PORT SIZE [CHUNK]

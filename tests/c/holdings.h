@@ -1,5 +1,6 @@
 /*
- * What a process has of the system, for programs that look whether it grows: descriptors, UDP sockets, lines of /proc, resident memory.
+ * What a process has of the system, for programs that look whether it grows: descriptors, UDP
+ * sockets, lines of /proc, resident memory.
  */
 #ifndef FERROCE_TESTS_HOLDINGS_H
 #define FERROCE_TESTS_HOLDINGS_H
@@ -29,7 +30,10 @@ static unsigned int UNUSED descriptors(void)
 	return entries("/proc/self/fd", "");
 }
 
-/* The same, once there are no more than `most`, or after some seconds: the device's thread may be about to close some. */
+/*
+ * The same, once there are no more than `most`, or after some seconds: the device's thread may be
+ * about to close some.
+ */
 static unsigned int UNUSED descriptors_at_most(unsigned int most)
 {
 	unsigned int now = descriptors();

@@ -1,6 +1,7 @@
 /*
- * What a child does with the objects that it has inherited: each call is refused with an errno, whatever the parent's threads were in the
- * middle of. Children are made by fork() and by a bare clone, of which the C library's handlers hear nothing. The parent works on.
+ * What a child does with the objects that it has inherited: each call is refused with an errno,
+ * whatever the parent's threads were in the middle of. Children are made by fork() and by a bare
+ * clone, of which the C library's handlers hear nothing. The parent works on.
  *
  * usage: inherited server
  *        inherited client ADDRESS PORT CHILDREN
@@ -171,7 +172,10 @@ static bool begins_anew(void)
 	return pd != NULL && posts_send() && polls() && modifies() && disconnects() && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0;
 }
 
-/* Device memory is the one thing that a child takes from an inherited context; rdma-core's suite does it. */
+/*
+ * Device memory is the one thing that a child takes from an inherited context; rdma-core's suite
+ * does it.
+ */
 static bool allocates_device_memory(void)
 {
 	struct ibv_alloc_dm_attr attr = { .length = 4096 };
@@ -188,7 +192,10 @@ static bool allocates_device_memory(void)
 static const struct {
 	const char *name;
 	bool (*is_refused)(void);
-	/* Not after a bare clone of a process with threads, where the C library's own locks may be taken for ever. */
+	/*
+	 * Not after a bare clone of a process with threads, where the C library's own locks may be
+	 * taken for ever.
+	 */
 	bool needs_fork;
 } calls[] = {
 	{ "post_send", posts_send, false }, { "post_send of a WRITE", posts_write, false }, { "post_recv", posts_receive, false },

@@ -1,12 +1,13 @@
 /*
- * How connections over iWARP end. There is no acknowledgement: a WRITE or SEND that the peer refuses has completed before, and then the
- * connection ends on both sides.
+ * How connections over iWARP end. There is no acknowledgement: a WRITE or SEND that the peer
+ * refuses has completed before, and then the connection ends on both sides.
  *
  * usage: iwarp-ends server CASE PORT
  *        iwarp-ends client CASE ADDRESS PORT
  *
  * CASE         what happens
- * rejected     the server rejects with private data: REJECTED with a negative errno and exactly that data
+ * rejected     the server rejects with private data: REJECTED with a negative errno and exactly
+ *              that data
  * wrong-rkey   WRITE with a key that names nothing
  * deregistered WRITE to memory that is registered no more: no byte changes
  * no-receive   SEND without a receive
@@ -32,8 +33,9 @@ static bool is_siw(const struct side *side)
 }
 
 /*
- * What the server refuses has completed before. siw fails the work request that it is sending if the server's TERMINATE comes before
- * its call of TCP returns: with a server that answers at once and a busy machine, that happens.
+ * What the server refuses has completed before. siw fails the work request that it is sending if
+ * the server's TERMINATE comes before its call of TCP returns: with a server that answers at once
+ * and a busy machine, that happens.
  */
 static void expect_sent(struct side *side)
 {

@@ -1,12 +1,14 @@
 /*
- * Thousands of connected queue pairs between two processes: data over all of them, what each costs, and that it costs no more when
- * there are many.
+ * Thousands of connected queue pairs between two processes: data over all of them, what each costs,
+ * and that it costs no more when there are many.
  *
- * usage: many-pairs server                                  prints the TCP port of the conversation that goes beside it
+ * usage: many-pairs server                                  prints the TCP port of the conversation
+ *                                                           that goes beside it
  *        many-pairs client verbs|cm COUNT ADDRESS PORT
  *
- * Both sides print figures. Asserted: every byte; that polls, messages and WRITEs on a few queue pairs do not get dearer when there are
- * COUNT (the best of several lots, by a factor that a look at each of them would exceed); with `verbs`, memory per idle queue pair.
+ * Both sides print figures. Asserted: every byte; that polls, messages and WRITEs on a few queue
+ * pairs do not get dearer when there are COUNT (the best of several lots, by a factor that a look
+ * at each of them would exceed); with `verbs`, memory per idle queue pair.
  */
 #include "common.h"
 
@@ -23,8 +25,13 @@ enum {
 	SLOT = 4 * PART,	/* a pair's memory: what it sends, receives, is written, has read */
 	WINDOW = 64,		/* pairs that are busy at once */
 	LOTS = 15, FEWEST_LOTS = 3, IN_LOT = 300,
-	LOTS_MS = 200,		/* after which no more than the fewest are made: on a busy machine each takes long */
-	PATIENCE = 10,		/* seconds of lots before something counts as dearer: the machine may be busy with something else */
+	/* After it no more than the fewest are made: on a busy machine each takes long. */
+	LOTS_MS = 200,
+	/*
+	 * Seconds of lots before something counts as dearer: the machine may be busy with something
+	 * else.
+	 */
+	PATIENCE = 10,
 	DEARER = 20,
 	IDLE_BYTES = 4096,
 };
@@ -71,7 +78,10 @@ static double processor_seconds(void)
 	return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Resident bytes that are this process's, or shared with others: files, as the program itself, do not count. */
+/*
+ * Resident bytes that are this process's, or shared with others: files, as the program itself, do
+ * not count.
+ */
 static long resident(void)
 {
 	char line[128];
@@ -370,7 +380,9 @@ static void answer(uint32_t pair, bool checked)
 	post(pair, IBV_WR_SEND, OUT);
 }
 
-/* The client, over every pair: a WRITE, a message and its answer, then a READ of what was written. */
+/*
+ * The client, over every pair: a WRITE, a message and its answer, then a READ of what was written.
+ */
 static void move_over_all(void)
 {
 	double start = seconds();
@@ -439,8 +451,10 @@ static double lot_of(int kind)
 	return (seconds() - start) / IN_LOT * 1e6;
 }
 
-/* What polls, WRITEs and messages on the first few pairs cost: the best of some lots, in microseconds. With a limit, more lots are tried
- * until it holds. */
+/*
+ * What polls, WRITEs and messages on the first few pairs cost: the best of some lots, in
+ * microseconds. With a limit, more lots are tried until it holds.
+ */
 static void cost(double best[3], const double limit[3])
 {
 	for (int kind = 0; kind < 3; kind++) {

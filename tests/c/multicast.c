@@ -1,8 +1,9 @@
 /*
  * Datagrams to a multicast group, through ibv_attach_mcast.
  *
- * Every receiver has several queue pairs in the group, and one whose Q_Key is another. Each must get every message exactly once, and the
- * one with the other key none. The sender is in the group too: it gets its own messages, as on hardware.
+ * Every receiver has several queue pairs in the group, and one whose Q_Key is another. Each must
+ * get every message exactly once, and the one with the other key none. The sender is in the group
+ * too: it gets its own messages, as on hardware.
  *
  * usage: multicast receive DEVICE GROUP
  *        multicast send DEVICE GROUP

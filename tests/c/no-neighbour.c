@@ -1,7 +1,9 @@
 /*
- * A queue pair whose peer nobody answers for: the move to RTR fails as the kernel's verbs have it fail, and nothing else waits for it.
+ * A queue pair whose peer nobody answers for: the move to RTR fails as the kernel's verbs have it
+ * fail, and nothing else waits for it.
  *
- * usage: no-neighbour OWN ABSENT        two IPv4 addresses of one network: this machine's, and one that nobody has
+ * usage: no-neighbour OWN ABSENT        two IPv4 addresses of one network: this machine's, and one
+ *                                       that nobody has
  */
 #include "device.h"
 

@@ -1,21 +1,24 @@
 /*
- * Every operation of a reliable connection with messages of many lengths, and a look at every byte that moved.
+ * Every operation of a reliable connection with messages of many lengths, and a look at every byte
+ * that moved.
  *
- * For each length the client WRITEs to the server's memory and READs it back, SENDs a message that the server answers with one of the
- * same length, and WRITEs with immediate data, which the server compares. Addresses and lengths are odd on purpose, and what is sent
- * is gathered from three pieces. At the end come the atomics. Nothing runs into a receiver that is not ready.
+ * For each length the client WRITEs to the server's memory and READs it back, SENDs a message that
+ * the server answers with one of the same length, and WRITEs with immediate data, which the server
+ * compares. Addresses and lengths are odd on purpose, and what is sent is gathered from three
+ * pieces. At the end come the atomics. Nothing runs into a receiver that is not ready.
  *
  * usage: operations server [PORT [LONGEST [plain]]]
  *        operations client ADDRESS PORT [LONGEST [plain]]
- * LONGEST bounds the lengths; both must be given the same. With `plain` the peer has neither immediate data nor atomics, as the kernel's
- * siw: messages have none, and posting what needs them is refused.
+ * LONGEST bounds the lengths; both must be given the same. With `plain` the peer has neither
+ * immediate data nor atomics, as the kernel's siw: messages have none, and posting what needs them
+ * is refused.
  */
 #include "common.h"
 
 enum { MAX_LENGTH = 1 << 20, TIME = 60 };
 /*
- * Parts of the memory: what receives take, what the peer WRITEs and READs, what it WRITEs with immediate data, what is sent, what READs
- * bring, and a word for atomics.
+ * Parts of the memory: what receives take, what the peer WRITEs and READs, what it WRITEs with
+ * immediate data, what is sent, what READs bring, and a word for atomics.
  */
 enum { PART = MAX_LENGTH + 64, TARGET = PART, NOTICE = 2 * PART, SOURCE = 3 * PART, RESULT = 4 * PART, WORD = 5 * PART };
 enum { SIDE_SIZE = WORD + 8, SHORT = MAX_LENGTH };
@@ -29,7 +32,10 @@ enum { LENGTHS = sizeof lengths / sizeof *lengths };
 static uint32_t count = LENGTHS;
 static bool is_plain;
 
-/* Posts a request for `length` bytes at `from`, in up to three pieces. `imm` is for operations that have it. */
+/*
+ * Posts a request for `length` bytes at `from`, in up to three pieces. `imm` is for operations that
+ * have it.
+ */
 static void request(struct side *side, enum ibv_wr_opcode opcode, size_t from, uint32_t length, size_t target, uint32_t imm)
 {
 	uint64_t start = (uintptr_t)side->buffer + from;
@@ -156,7 +162,10 @@ static void atomics(struct side *side)
 	EXPECT(memcmp(side->buffer + RESULT, &other, sizeof other) == 0);
 }
 
-/* What a plain peer cannot do is refused when it is posted. siw's library says so with a negative number. */
+/*
+ * What a plain peer cannot do is refused when it is posted. siw's library says so with a negative
+ * number.
+ */
 static void refused(struct side *side)
 {
 	static const enum ibv_wr_opcode opcodes[] = {
@@ -197,8 +206,9 @@ static void client(const char *address, const char *port)
 }
 
 /*
- * Server: a message, its answer, and a WRITE with immediate, which may come before the completion of the answer. So may the client's
- * next message, where the answer's acknowledgement was lost on the way: it is put into `early`, for the next call.
+ * Server: a message, its answer, and a WRITE with immediate, which may come before the completion
+ * of the answer. So may the client's next message, where the answer's acknowledgement was lost on
+ * the way: it is put into `early`, for the next call.
  */
 static void answer(struct side *side, uint32_t index, struct ibv_wc *early)
 {

@@ -1,13 +1,15 @@
 /*
- * Two sides that use every operation on each other, every byte verified, after one of them has given up some of what the kernel would
- * let it do. Which path they take is for others to look at: the server stays until it is told to end.
+ * Two sides that use every operation on each other, every byte verified, after one of them has
+ * given up some of what the kernel would let it do. Which path they take is for others to look at:
+ * the server stays until it is told to end.
  *
  * usage: paths server [REFUSED]...
  *        paths client ADDRESS PORT [REFUSED]...
  *
- * REFUSED: process-vm, memfd, pidfd: a filter of system calls answers with EPERM; dump: other processes of the user may not look into
- * this one (PR_SET_DUMPABLE, as with programs that have more rights than their user). shared: nothing is given up; this side's memory is
- * registered by a descriptor that other processes could map.
+ * REFUSED: process-vm, memfd, pidfd: a filter of system calls answers with EPERM; dump: other
+ * processes of the user may not look into this one (PR_SET_DUMPABLE, as with programs that have
+ * more rights than their user). shared: nothing is given up; this side's memory is registered by a
+ * descriptor that other processes could map.
  *
  * The server prints "done" when all is verified, and ends on SIGTERM; then the client ends, too.
  */
@@ -113,7 +115,10 @@ static void want_message(struct side *side)
 	MUST(ibv_post_recv(side->id->qp, &wr, &bad));
 }
 
-/* Sends a message and waits for its end. On the way there the other side's message may come: then `came` is set. */
+/*
+ * Sends a message and waits for its end. On the way there the other side's message may come: then
+ * `came` is set.
+ */
 static void say(struct side *side, uint32_t seed, bool *came)
 {
 	bool sent = false;

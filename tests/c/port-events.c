@@ -1,6 +1,7 @@
 /*
- * Prints a device's port and GID table, and again after every asynchronous event, so that a script that changes the network sees what
- * a program sees. Between events it sleeps in poll(2) on the non-blocking descriptor.
+ * Prints a device's port and GID table, and again after every asynchronous event, so that a script
+ * that changes the network sees what a program sees. Between events it sleeps in poll(2) on the
+ * non-blocking descriptor.
  *
  * usage: port-events DEVICE EVENTS
  *        ends after so many lines of events, or with the device

@@ -1,10 +1,11 @@
 /*
  * Two sides that reach into each other's memory.
  *
- * The client sends its `struct ibv_mr` by value, the server answers with its own; each then WRITEs its text into the other's region, or
- * READs the other's, and says when it is done. When both are done, both disconnect at once. The server listens on IPv6 and serves IPv4
- * clients too. The first message may reach the server's completion thread before its main thread hears that the connection is
- * established: it waits for that.
+ * The client sends its `struct ibv_mr` by value, the server answers with its own; each then WRITEs
+ * its text into the other's region, or READs the other's, and says when it is done. When both are
+ * done, both disconnect at once. The server listens on IPv6 and serves IPv4 clients too. The first
+ * message may reach the server's completion thread before its main thread hears that the connection
+ * is established: it waits for that.
  *
  * usage: read-write server [-r] [-n CLIENTS] [-p PORT]
  *        read-write client [-r] ADDRESS PORT

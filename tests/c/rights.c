@@ -1,5 +1,6 @@
 /*
- * Opens a device and a listener, and registers memory that it may not: for tests of what the environment and the system leave possible.
+ * Opens a device and a listener, and registers memory that it may not: for tests of what the
+ * environment and the system leave possible.
  *
  * usage: rights
  */

@@ -1,5 +1,6 @@
 /*
- * Datagram rsockets do what the socket call does: each case is run on the kernel's UDP first, and then on rsockets.
+ * Datagram rsockets do what the socket call does: each case is run on the kernel's UDP first, and
+ * then on rsockets.
  *
  * usage: rsocket-datagrams ADDRESS
  */
@@ -112,7 +113,10 @@ static void round_trip(int server, int client, const struct sockaddr_storage *at
 	EXPECT(from_length == length && memcmp(&from, at, length) == 0);
 }
 
-/* All lengths, from a socket that was never bound. Most go by the device: the kernel's UDP sees few. */
+/*
+ * All lengths, from a socket that was never bound. Most go by the device: the kernel's UDP sees
+ * few.
+ */
 static void lengths(void)
 {
 	static const size_t some[] = { 0, 1, 64, 900, 1016, 1017, 1472, 4000, 4088, 4096, 5000, LONGEST };
@@ -257,7 +261,10 @@ static void *receives(void *fd)
 	return NULL;
 }
 
-/* A thread that sleeps for a datagram gets it, also if another one that sends on the socket was the first to see it. */
+/*
+ * A thread that sleeps for a datagram gets it, also if another one that sends on the socket was the
+ * first to see it.
+ */
 static void shared(void)
 {
 	struct sockaddr_storage at, client_at;
@@ -291,7 +298,10 @@ static void *receives_nothing(void *fd)
 	return (void *)(intptr_t)k->recv(*(int *)fd, &byte, 1, 0);
 }
 
-/* The end of a socket that was never connected is refused, but wakes a thread that receives, and is no news for ever. */
+/*
+ * The end of a socket that was never connected is refused, but wakes a thread that receives, and is
+ * no news for ever.
+ */
 static void unconnected_end(void)
 {
 	struct timespec pause = { .tv_nsec = 50000000 }, before, after;

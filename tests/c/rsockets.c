@@ -1,5 +1,6 @@
 /*
- * Stream rsockets do what the socket call does: each case is run on the kernel's TCP first, and then on rsockets.
+ * Stream rsockets do what the socket call does: each case is run on the kernel's TCP first, and
+ * then on rsockets.
  *
  * usage: rsockets ADDRESS
  */
@@ -21,7 +22,10 @@
 #include <rdma/rsocket.h>
 
 enum {
-	/* A call that is to return at once has this long on a busy machine; librdmacm's polled listener takes 5 s. */
+	/*
+	 * A call that is to return at once has this long on a busy machine; librdmacm's polled
+	 * listener takes 5 s.
+	 */
 	SOON_MS = 4000,
 	BULK = 4 << 20,
 	PIECE = 70001
@@ -309,7 +313,10 @@ static void halves(void)
 	int ends[2];
 
 	connected(ends);
-	/* A call that succeeds leaves errno as it was: rstream asks for it after rrecv has returned 0. */
+	/*
+	 * A call that succeeds leaves errno as it was: rstream asks for it after rrecv has returned
+	 * 0.
+	 */
 	errno = 0;
 	EXPECT(polled(ends[1], POLLIN, 20) == 0 && errno == 0);
 	EXPECT(k->send(ends[0], "last", 4, 0) == 4);
@@ -547,7 +554,10 @@ static void signals(void)
 	parted(ends);
 }
 
-/* Of librdmacm 65, whose header Debian does not have: looked up, since a program built here cannot name them. */
+/*
+ * Of librdmacm 65, whose header Debian does not have: looked up, since a program built here cannot
+ * name them.
+ */
 static int (*create)(int), (*ctl)(int, int, int, struct epoll_event *), (*wait_for)(int, struct epoll_event *, int, int);
 
 struct waiter {
@@ -563,7 +573,10 @@ static void *waits(void *argument)
 	return NULL;
 }
 
-/* What is ready has its turn however few events are taken at once; one of several threads is told of EPOLLONESHOT. */
+/*
+ * What is ready has its turn however few events are taken at once; one of several threads is told
+ * of EPOLLONESHOT.
+ */
 static void shared_repoll(void)
 {
 	struct epoll_event one = { .events = EPOLLIN, .data.u64 = 1 }, two = { .events = EPOLLIN, .data.u64 = 2 }, got[2];
@@ -597,7 +610,10 @@ static void shared_repoll(void)
 	}
 }
 
-/* A closed rsocket is no member any more: not for a thread that sleeps, and not for the next one with its number. */
+/*
+ * A closed rsocket is no member any more: not for a thread that sleeps, and not for the next one
+ * with its number.
+ */
 static void closed_member(void)
 {
 	struct epoll_event old = { .events = EPOLLIN, .data.u64 = 1 }, other = { .events = EPOLLIN, .data.u64 = 2 }, new = old;

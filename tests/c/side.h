@@ -1,9 +1,9 @@
 /*
- * One side of a connection for programs that are run as a server and a client: memory, a completion queue and an RC queue pair, and
- * what the server tells the client of its memory.
+ * One side of a connection for programs that are run as a server and a client: memory, a completion
+ * queue and an RC queue pair, and what the server tells the client of its memory.
  *
- * A program that includes this says before how large the memory is (SIDE_SIZE), how much of it the first receives take (SHORT), and
- * the seeds of the patterns that fill it.
+ * A program that includes this says before how large the memory is (SIDE_SIZE), how much of it the
+ * first receives take (SHORT), and the seeds of the patterns that fill it.
  */
 #ifndef FERROCE_TESTS_SIDE_H
 #define FERROCE_TESTS_SIDE_H
@@ -29,12 +29,17 @@ struct side {
 	struct ibv_comp_channel *events;
 	struct ibv_mr *mr;
 	char *buffer;
-	/* Its memory is a file's that is sealed against shrinking, and is registered by the file's descriptor. */
+	/*
+	 * Its memory is a file's that is sealed against shrinking, and is registered by the file's
+	 * descriptor.
+	 */
 	bool is_shared, sleeps;
 	struct offer peer;
 };
 
-/* Memory that is registered. Its pages are a whole number of those of the machine if it is shared. */
+/*
+ * Memory that is registered. Its pages are a whole number of those of the machine if it is shared.
+ */
 static void UNUSED give_memory(struct side *side)
 {
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -132,8 +137,8 @@ static void UNUSED open_server(struct side *side, const char *port)
 }
 
 /*
- * Server: accepts the next connection, offering its memory. `rnr_retry` is how often the client's queue pair may retry when a receive
- * is missing here.
+ * Server: accepts the next connection, offering its memory. `rnr_retry` is how often the client's
+ * queue pair may retry when a receive is missing here.
  */
 static void UNUSED serve_with(struct side *side, int receives, uint32_t length, uint8_t rnr_retry)
 {

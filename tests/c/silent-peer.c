@@ -1,7 +1,8 @@
 /*
  * Datagrams to a host that never says how much room it has: they wait a moment, and go out.
  *
- * usage: silent-peer OWN PEER        two IPv4 addresses of one network: this machine's, and that of a host without a queue pair
+ * usage: silent-peer OWN PEER        two IPv4 addresses of one network: this machine's, and that of
+ *                                    a host without a queue pair
  */
 #include "device.h"
 

@@ -1,5 +1,6 @@
 /*
- * A network namespace has room for 1023 processes with an open device. The next one is told so; as soon as one ends there is room again.
+ * A network namespace has room for 1023 processes with an open device. The next one is told so; as
+ * soon as one ends there is room again.
  *
  * usage: slots      in a network namespace where nobody else uses a device
  */

@@ -1,5 +1,6 @@
 /*
- * Takes slots as processes with an open device would. For programs in a network namespace where nobody else uses a device.
+ * Takes slots as processes with an open device would. For programs in a network namespace where
+ * nobody else uses a device.
  */
 #ifndef FERROCE_TESTS_SLOTS_H
 #define FERROCE_TESTS_SLOTS_H
@@ -29,7 +30,10 @@ static int take(unsigned long slot)
 	return fd;
 }
 
-/* Accepts and ends the connections to taken slots, as a device thread does with a process that only asks for the owner. */
+/*
+ * Accepts and ends the connections to taken slots, as a device thread does with a process that only
+ * asks for the owner.
+ */
 static void *UNUSED answer(void *epoll)
 {
 	for (;;) {
@@ -45,7 +49,10 @@ static void *UNUSED answer(void *epoll)
 	return NULL;
 }
 
-/* Takes all but the first so many, for as long as the process lives. The descriptor of the last one. */
+/*
+ * Takes all but the first so many, for as long as the process lives. The descriptor of the last
+ * one.
+ */
 static int UNUSED take_all_but(unsigned long free)
 {
 	struct rlimit files;

@@ -1,9 +1,11 @@
 /*
- * A stream of messages for others to attack: SENDs of 16 KiB, several under way, every byte verified, until it is told to end. Both sides
- * sleep when there is nothing to do, the server in ibv_get_cq_event, the client in an epoll of its own on a channel that does not block. The
- * sender keeps to what the receiver has room for.
+ * A stream of messages for others to attack: SENDs of 16 KiB, several under way, every byte
+ * verified, until it is told to end. Both sides sleep when there is nothing to do, the server in
+ * ibv_get_cq_event, the client in an epoll of its own on a channel that does not block. The sender
+ * keeps to what the receiver has room for.
  *
- * usage: stream server               serves any number of clients; SIGTERM: ends when the last one has left
+ * usage: stream server               serves any number of clients; SIGTERM: ends when the last one
+ *                                    has left
  *        stream client ADDRESS PORT [MESSAGES]     ends after so many, or on SIGTERM
  *
  * They tell of themselves what victim.h says, a round being a message; then "held".

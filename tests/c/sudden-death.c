@@ -1,11 +1,14 @@
 /*
- * A process is killed at random moments while it and this one work on each other's memory and send each other messages: this one is
- * told, its work ends, its memory is its own again, and nothing of the dead one is left.
+ * A process is killed at random moments while it and this one work on each other's memory and send
+ * each other messages: this one is told, its work ends, its memory is its own again, and nothing of
+ * the dead one is left.
  *
- * usage: sudden-death ROUNDS [ADDRESS [SEED]]      1 to 100000 rounds; 127.0.0.1; the seed is printed
+ * usage: sudden-death ROUNDS [ADDRESS [SEED]]      1 to 100000 rounds; 127.0.0.1; the seed is
+ *                                                  printed
  *
- * In half of the rounds the victim connects to this process, in half this one to the victim. In half of them it dies between its start
- * and some milliseconds later, in half soon after the connection stands.
+ * In half of the rounds the victim connects to this process, in half this one to the victim. In
+ * half of them it dies between its start and some milliseconds later, in half soon after the
+ * connection stands.
  */
 #include "common.h"
 #include "holdings.h"
@@ -18,7 +21,8 @@
 extern char **environ;
 
 enum {
-	PATIENCE = 20,		/* seconds that one round may take: anything that hangs takes for ever */
+	/* Seconds that one round may take: anything that hangs takes for ever. */
+	PATIENCE = 20,
 	MOVED = 64 << 10,	/* bytes of a WRITE or READ */
 	MESSAGE = 9000,
 	AREA = 128 << 10,	/* of each kind of memory, a margin of canaries included */
@@ -26,13 +30,18 @@ enum {
 	AT_ONCE = 8,
 	EARLY_US = 25000, LATE_US = 3000,
 	GROWTH_KIB = 4096,
-	/* What is kept for the next connection: a block of ports; the last dead one's board, until another one dies. */
+	/*
+	 * What is kept for the next connection: a block of ports; the last dead one's board, until
+	 * another one dies.
+	 */
 	KEPT = 2,
 	FIRST_FILL = 0x11, CANARY = 0x5c,
 };
 
-/* Memory of each side, in areas: the peer writes the first, reads the second, and adds to the third. What this side sends and writes, and
- * what it gets, is in the others. */
+/*
+ * Memory of each side, in areas: the peer writes the first, reads the second, and adds to the
+ * third. What this side sends and writes, and what it gets, is in the others.
+ */
 enum { TARGET, SOURCE, COUNTER, MESSAGES_OUT, MESSAGES_IN, WRITTEN_OUT, READ_INTO, READ_INTO_TOO, OLD_COUNTS, AREAS };
 
 struct offer {
@@ -512,7 +521,10 @@ static struct holdings look(void)
 	return now;
 }
 
-/* Waits until no more is held than before: that a process is gone is noticed by the device's thread. */
+/*
+ * Waits until no more is held than before: that a process is gone is noticed by the device's
+ * thread.
+ */
 static struct holdings settle(struct holdings before)
 {
 	double end = seconds() + PATIENCE / 2;

@@ -1,6 +1,7 @@
 /*
- * What no software device has must be refused as the manual pages say, through the inline functions of the header: NULL with errno
- * EOPNOTSUPP, or EOPNOTSUPP as the result; and the device's attributes must not promise it.
+ * What no software device has must be refused as the manual pages say, through the inline functions
+ * of the header: NULL with errno EOPNOTSUPP, or EOPNOTSUPP as the result; and the device's
+ * attributes must not promise it.
  *
  * usage: unsupported
  */
@@ -116,7 +117,10 @@ static void promises(void)
 	EXPECT(attr.hca_core_clock != 0 && attr.completion_timestamp_mask == UINT64_MAX);
 	EXPECT(attr.cq_mod_caps.max_cq_count != 0 && attr.cq_mod_caps.max_cq_period != 0);
 	EXPECT(attr.phys_port_cnt_ex == 1 && basic->phys_port_cnt == 1 && basic->max_pkeys == 1);
-	/* FLUSH to global visibility and ATOMIC WRITE have bits beyond the basic 32, which newer headers name. */
+	/*
+	 * FLUSH to global visibility and ATOMIC WRITE have bits beyond the basic 32, which newer
+	 * headers name.
+	 */
 	EXPECT(attr.device_cap_flags_ex == (basic->device_cap_flags | 1ULL << 38 | 1ULL << 40));
 }
 

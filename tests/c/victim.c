@@ -1,7 +1,9 @@
 /*
- * A transfer for others to attack: WRITEs, READs, SENDs and their answers, every byte verified, until it is told to end.
+ * A transfer for others to attack: WRITEs, READs, SENDs and their answers, every byte verified,
+ * until it is told to end.
  *
- * usage: victim server               serves any number of clients; SIGTERM: ends when the last one has left
+ * usage: victim server               serves any number of clients; SIGTERM: ends when the last one
+ *                                    has left
  *        victim client ADDRESS PORT [ROUNDS]     ends after so many rounds, or on SIGTERM
  *
  * They tell of themselves what victim.h says; then "held".

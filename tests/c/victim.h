@@ -1,9 +1,10 @@
 /*
- * What the transfers that are attacked share: what they tell of themselves, and a server of any number of clients.
+ * What the transfers that are attacked share: what they tell of themselves, and a server of any
+ * number of clients.
  *
- * Each says "slot S qp Q" and "psn P", of its first message to come, for each connection, and ten times a second
- * "rounds N descriptors D ports P kib K", the totals of the process: P UDP sockets, and D other descriptors. The last such line comes
- * after the last connection has ended.
+ * Each says "slot S qp Q" and "psn P", of its first message to come, for each connection, and ten
+ * times a second "rounds N descriptors D ports P kib K", the totals of the process: P UDP sockets,
+ * and D other descriptors. The last such line comes after the last connection has ended.
  */
 #ifndef FERROCE_TESTS_VICTIM_H
 #define FERROCE_TESTS_VICTIM_H
@@ -75,7 +76,10 @@ struct service {
 	int receives;
 	uint32_t length;
 	bool sleeps;
-	/* Runs in a thread of its own, with the connection's side, until its client says that it was the last message. */
+	/*
+	 * Runs in a thread of its own, with the connection's side, until its client says that it
+	 * was the last message.
+	 */
 	void *(*serve)(void *side);
 };
 

@@ -1,6 +1,7 @@
 /*
- * Waiting for completion events in every way: a server that sends each message back, and a client that waits for the answers, each in the
- * way that is asked for. Every answer is verified; a lost wake-up shows as the deadline.
+ * Waiting for completion events in every way: a server that sends each message back, and a client
+ * that waits for the answers, each in the way that is asked for. Every answer is verified; a lost
+ * wake-up shows as the deadline.
  *
  * usage: wait server [-p PORT] WAY
  *        wait client ADDRESS PORT WAY
@@ -9,8 +10,10 @@
  *      poll     poll(2) first, then ibv_get_cq_event, which must not block
  *      epoll    edge-triggered epoll on a non-blocking descriptor
  *      level    level-triggered epoll on a non-blocking descriptor
- *      mix      one of the first three, and sometimes a busy poll, or a pause, by a seeded choice; signals that end the wait and signals that do not
- *      threads  three threads in ibv_get_cq_event of one channel, of which one is cancelled again and again
+ *      mix      one of the first three, and sometimes a busy poll, or a pause, by a seeded choice;
+ *               signals that end the wait and signals that do not
+ *      threads  three threads in ibv_get_cq_event of one channel, of which one is cancelled again
+ *               and again
  */
 #define SIDE_SIZE (2 * LENGTH * DEPTH)
 #define LENGTH 512
@@ -97,7 +100,10 @@ static void wait_by(enum way by)
 	}
 }
 
-/* Interrupts the waiting thread now and then: with SIGUSR1, which ends the wait, or SIGUSR2, which does not. */
+/*
+ * Interrupts the waiting thread now and then: with SIGUSR1, which ends the wait, or SIGUSR2, which
+ * does not.
+ */
 static void *interrupt(void *thread)
 {
 	struct timespec pause = { 0, 700 * 1000 };
@@ -124,7 +130,10 @@ static char *receive(void)
 		bool polls = way == MIX && chance(8) == 0;
 		enum way by = way == MIX ? chance(3) : way;
 
-		/* Its mode when the queue is armed says whether the descriptor may be readable without an event. */
+		/*
+		 * Its mode when the queue is armed says whether the descriptor may be readable
+		 * without an event.
+		 */
 		set_blocking(by == BLOCK || by == POLL);
 		/* Armed before the last poll: what comes from here on makes an event. */
 		MUST(ibv_req_notify_cq(side.cq, 0));
@@ -184,7 +193,10 @@ static void ask(void)
 	}
 }
 
-/* Takes events, and polls, until the connection ends or it is cancelled, which it may be in ibv_get_cq_event only. */
+/*
+ * Takes events, and polls, until the connection ends or it is cancelled, which it may be in
+ * ibv_get_cq_event only.
+ */
 static void *take_and_answer(void *unused)
 {
 	struct ibv_wc wc;
@@ -223,7 +235,10 @@ static void stop(pthread_t thread)
 	MUST(pthread_join(thread, NULL));
 }
 
-/* Messages go to and fro between the sides' threads. Those of the client are cancelled and begun again. */
+/*
+ * Messages go to and fro between the sides' threads. Those of the client are cancelled and begun
+ * again.
+ */
 static void run_threads(bool begins)
 {
 	struct timespec pause = { 0, 3 * 1000 * 1000 };

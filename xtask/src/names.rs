@@ -28,7 +28,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
     let mut found = BTreeMap::<String, Vec<String>>::new();
     for name in CRATES {
         let source = workspace.root.join("crates").join(name).join("src");
-        walk(&source, &mut |path| {
+        walk(&source, &["rs"], &mut |path| {
             let place = path.strip_prefix(&workspace.root).unwrap_or(path);
             if !place
                 .with_extension("")

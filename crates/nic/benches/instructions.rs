@@ -4,7 +4,10 @@
 //! Each case does the same thing many times between two calls of [`boundary`], at which callgrind
 //! writes its counters down. The names and the number of repetitions go to standard output, in that
 //! order.
-#![expect(clippy::unwrap_used, reason = "a failure is for whoever runs it")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failure is for the person that runs it"
+)]
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -1,6 +1,6 @@
 /*
- * Watches what one host sends to a queue pair of another, and sends it packets in that host's name whose PSNs are far ahead: SENDs, READ
- * requests and READ responses.
+ * Watches what one host sends to a queue pair of another, and sends it packets in that host's name
+ * whose PSNs are far ahead: SENDs, READ requests and READ responses.
  *
  * usage: ahead SECONDS FROM TO QP
  */
@@ -21,7 +21,10 @@ enum {
 	PSNS = 1 << 24
 };
 
-/* Just inside the window of what is kept, and beyond it. Nearer ones could be what the receiver expects by the time they arrive. */
+/*
+ * Just inside the window of what is kept, and beyond it. Nearer ones could be what the receiver
+ * expects by the time they arrive.
+ */
 static const uint32_t distances[] = { 900, 1000, 20000, 3000000 };
 
 static uint32_t get(const unsigned char *at, int bytes)
@@ -33,7 +36,10 @@ static uint32_t get(const unsigned char *at, int bytes)
 	return value;
 }
 
-/* PSN of the last packet that has gone from one to the other since the last call; -1: there is none. */
+/*
+ * PSN of the last packet that has gone from one to the other since the last call; -1: there is
+ * none.
+ */
 static long last_psn(int watched, const struct sender *sender, uint32_t qp)
 {
 	unsigned char packet[IP_UDP + BTH];

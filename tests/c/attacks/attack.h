@@ -1,9 +1,10 @@
 /*
  * What the attacking programs share: the time that they have, and how they say what they have done.
  *
- * Every program's first argument is how many seconds it goes on, and, behind a comma, the least number of injections, for which it goes on
- * longer. It prints "injected N" from time to time and at its end, N being how
- * many times it has really done what it is for, and ends with 0 however the attack went: whether it did harm is seen at its victim.
+ * Every program's first argument is how many seconds it goes on, and, behind a comma, the least
+ * number of injections, for which it goes on longer. It prints "injected N" from time to time and
+ * at its end, N being how many times it has really done what it is for, and ends with 0 however the
+ * attack went: whether it did harm is seen at its victim.
  */
 #ifndef FERROCE_TESTS_ATTACK_H
 #define FERROCE_TESTS_ATTACK_H
@@ -60,8 +61,10 @@ static bool UNUSED goes_on(void)
 	return now < attack.until_ms || attack.injected < attack.least;
 }
 
-/* PSNs that forgers try, from the first one of a connection on: more than it uses in the seconds that an attack takes. To try all 2^24 takes
- * longer than the tests have. */
+/*
+ * PSNs that forgers try, from the first one of a connection on: more than it uses in the seconds
+ * that an attack takes. To try all 2^24 takes longer than the tests have.
+ */
 enum { TRIED_PSNS = 1 << 18 };
 
 static uint32_t UNUSED tried_psn(uint32_t first, uint32_t n)

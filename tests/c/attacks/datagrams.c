@@ -1,5 +1,6 @@
 /*
- * Sends packets with random opcodes, PSNs and contents to queue pairs of a slot, as any program that may send UDP can.
+ * Sends packets with random opcodes, PSNs and contents to queue pairs of a slot, as any program
+ * that may send UDP can.
  *
  * usage: datagrams SECONDS FROM TO SLOT
  */

@@ -1,15 +1,18 @@
 /*
- * A process executes another program while a peer writes into its memory and reads it. The program has the same process number, and memory
- * of its own at the same address (issue: bytes of WRITEs reached it up to 24 ms later).
+ * A process executes another program while a peer writes into its memory and reads it. The program
+ * has the same process number, and memory of its own at the same address (issue: bytes of WRITEs
+ * reached it up to 24 ms later).
  *
- * With `numbers` the target is killed instead, and other processes get the numbers of its first thread and of its device thread, which
- * takes CAP_CHECKPOINT_RESTORE. They have memory at the same address, too.
+ * With `numbers` the target is killed instead, and other processes get the numbers of its first
+ * thread and of its device thread, which takes CAP_CHECKPOINT_RESTORE. They have memory at the same
+ * address, too.
  *
  * usage: executed ROUNDS [numbers]
  *
- * Starts itself again as the target, once a round: by turns the first thread and another one execute, by a raw system call. The peer is
- * stopped while that happens, as it may be on a busy processor, and goes on when the new program has its memory. Prints how many programs
- * were written to and read.
+ * Starts itself again as the target, once a round: by turns the first thread and another one
+ * execute, by a raw system call. The peer is stopped while that happens, as it may be on a busy
+ * processor, and goes on when the new program has its memory. Prints how many programs were written
+ * to and read.
  *
  */
 #include "../common.h"
@@ -66,7 +69,10 @@ static char *memory(void)
 	return bytes;
 }
 
-/* The program that is executed: looks whether others change its memory, until it is told that the peer has noticed. */
+/*
+ * The program that is executed: looks whether others change its memory, until it is told that the
+ * peer has noticed.
+ */
 static int watch(void)
 {
 	volatile char *bytes = memory();
@@ -160,7 +166,10 @@ static void stop(pid_t pid)
 	}
 }
 
-/* Starts a target, and stops the peer when it works on its memory. The target hears by `end` what to do. */
+/*
+ * Starts a target, and stops the peer when it works on its memory. The target hears by `end` what
+ * to do.
+ */
 static pid_t start_target(char *port, bool by_another, pid_t peer, int *end)
 {
 	char text[16], *words[] = { "executed", "target", text, port, by_another ? "another" : "first", NULL };
@@ -278,7 +287,10 @@ static int run_targets(unsigned long rounds, bool by_numbers, pid_t peer)
 	return written;
 }
 
-/* Works on the memory of the next target until work fails. Returns whether a READ brought bytes of the executed program. */
+/*
+ * Works on the memory of the next target until work fails. Returns whether a READ brought bytes of
+ * the executed program.
+ */
 static bool work(struct rdma_event_channel *channel, unsigned long *done)
 {
 	struct rdma_conn_param param = patient;

@@ -1,6 +1,7 @@
 /*
- * Sends SENDs to a queue pair with each PSN that it may expect by a plain UDP socket of this host, from the address of the queue pair's peer (issue: a queue
- * pair whose peer is a process of this host took them).
+ * Sends SENDs to a queue pair with each PSN that it may expect by a plain UDP socket of this host,
+ * from the address of the queue pair's peer (issue: a queue pair whose peer is a process of this
+ * host took them).
  *
  * usage: forged-datagrams SECONDS FROM TO QP PSN
  */
@@ -22,7 +23,10 @@ static uint32_t crc_of(uint32_t crc, const unsigned char *bytes, size_t length)
 	return crc;
 }
 
-/* The ICRC of what is before the packets, which is the same for all: the receiver finds out the Identification (`proto::wire::icrc`). */
+/*
+ * The ICRC of what is before the packets, which is the same for all: the receiver finds out the
+ * Identification (`proto::wire::icrc`).
+ */
 static uint32_t begin_crc(const struct sender *sender)
 {
 	unsigned char head[8 + IP_UDP], *ip = head + 8;

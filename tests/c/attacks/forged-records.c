@@ -1,6 +1,7 @@
 /*
- * Takes a slot, links to a process's slot, and sends SENDs to one of its queue pairs with each PSN that it may expect, in the
- * name of a queue pair of its own: the addresses fit, the sender does not (issue: 2^24 PSNs were swept in 2 s, and SENDs came through).
+ * Takes a slot, links to a process's slot, and sends SENDs to one of its queue pairs with each PSN
+ * that it may expect, in the name of a queue pair of its own: the addresses fit, the sender does
+ * not (issue: 2^24 PSNs were swept in 2 s, and SENDs came through).
  *
  * usage: forged-records SECONDS SLOT QP PSN ADDRESS CLIENT-ADDRESS
  */
@@ -8,7 +9,10 @@
 
 #include <poll.h>
 
-/* Packets of a record; bytes of one: BTH and payload. Records are described in `link/local/frame.rs`. */
+/*
+ * Packets of a record; bytes of one: BTH and payload. Records are described in
+ * `link/local/frame.rs`.
+ */
 enum { PACKETS = 512, PACKET = 16, HEAD = 44, RECORD = HEAD + PACKETS * (2 + PACKET) };
 enum { RC_SEND_ONLY = 4 };
 

@@ -1,6 +1,7 @@
 /*
- * Puts connection requests into the socket that claims a listener's port, as if another host had sent them (issue: the listener reported
- * a request from a third host's address). The address is one of documentation (RFC 5737), which the victim knows to be nobody's.
+ * Puts connection requests into the socket that claims a listener's port, as if another host had
+ * sent them (issue: the listener reported a request from a third host's address). The address is
+ * one of documentation (RFC 5737), which the victim knows to be nobody's.
  *
  * usage: forged-requests SECONDS PORT ADDRESS
  */
@@ -16,7 +17,10 @@ static void put_gid(unsigned char *to, const char *address)
 	EXPECT(inet_pton(AF_INET, address, to + 12) == 1);
 }
 
-/* A request whose numbers, slot included, depend on `n`. `inside`: only what is in the request claims the other host. */
+/*
+ * A request whose numbers, slot included, depend on `n`. `inside`: only what is in the request
+ * claims the other host.
+ */
 static void put_request(unsigned char *frame, uint32_t n, unsigned long port, const char *own, bool inside)
 {
 	const char *other = "192.0.2.1";

@@ -1,5 +1,6 @@
 /*
- * Sends records of random bytes to a process's slot, each link until it is cut. Half of them begin as a hello does.
+ * Sends records of random bytes to a process's slot, each link until it is cut. Half of them begin
+ * as a hello does.
  *
  * usage: garbage-links SECONDS SLOT
  */

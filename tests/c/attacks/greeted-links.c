@@ -1,7 +1,8 @@
 /*
- * Takes slots and links from them to a process's slot, as a Ferroce of another user has; then sends what nobody wants, in turns: packets for
- * queue pairs that there are not, notices about packets that were not sent, packets that would have come over the wire, and messages of the
- * connection manager that are to be answered. It never reads the answers.
+ * Takes slots and links from them to a process's slot, as a Ferroce of another user has; then sends
+ * what nobody wants, in turns: packets for queue pairs that there are not, notices about packets
+ * that were not sent, packets that would have come over the wire, and messages of the connection
+ * manager that are to be answered. It never reads the answers.
  *
  * usage: greeted-links SECONDS SLOT ADDRESS
  */

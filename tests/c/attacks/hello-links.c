@@ -1,6 +1,6 @@
 /*
- * Links to a process's slot that say a right hello, from a slot of its own, and end: again and again. Each hello makes the process ask whose the
- * slot is.
+ * Links to a process's slot that say a right hello, from a slot of its own, and end: again and
+ * again. Each hello makes the process ask whose the slot is.
  *
  * usage: hello-links SECONDS SLOT
  */

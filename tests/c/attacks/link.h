@@ -1,6 +1,6 @@
 /*
- * A process that has a slot, and links that have said hello: what Ferroce is to other users' processes. Records are described in
- * `link/local/frame.rs`.
+ * A process that has a slot, and links that have said hello: what Ferroce is to other users'
+ * processes. Records are described in `link/local/frame.rs`.
  */
 #ifndef FERROCE_TESTS_LINK_H
 #define FERROCE_TESTS_LINK_H

@@ -1,6 +1,6 @@
 /*
- * Takes names that look like slots and listens there: once, one stray rejection made a process open a link to every one of them. Counts the
- * links that are made to it.
+ * Takes names that look like slots and listens there: once, one stray rejection made a process open
+ * a link to every one of them. Counts the links that are made to it.
  *
  * usage: names SECONDS
  */

@@ -1,5 +1,6 @@
 /*
- * Sends rejections that name no conversation. With `names` on the victim's host, one of them once made a process open a link to every name.
+ * Sends rejections that name no conversation. With `names` on the victim's host, one of them once
+ * made a process open a link to every name.
  *
  * usage: rejections SECONDS FROM TO
  */

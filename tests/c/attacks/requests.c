@@ -1,5 +1,6 @@
 /*
- * Sends requests for connections to ports without a listener, each from another identifier, queue pair and adapter.
+ * Sends requests for connections to ports without a listener, each from another identifier, queue
+ * pair and adapter.
  *
  * usage: requests SECONDS FROM TO
  */

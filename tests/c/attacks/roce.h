@@ -1,7 +1,9 @@
 /*
- * RoCEv2 packets with a right ICRC, from any program that may send UDP: the port of the sender is its own.
+ * RoCEv2 packets with a right ICRC, from any program that may send UDP: the port of the sender is
+ * its own.
  *
- * Layouts: IBTA volume 1, annex A17 (RoCEv2) and chapters 9 (BTH, DETH) and 12 (messages of the connection manager).
+ * Layouts: IBTA volume 1, annex A17 (RoCEv2) and chapters 9 (BTH, DETH) and 12 (messages of the
+ * connection manager).
  */
 #ifndef FERROCE_TESTS_ROCE_H
 #define FERROCE_TESTS_ROCE_H
@@ -50,7 +52,10 @@ static void put(unsigned char *at, uint64_t value, int bytes)
 	}
 }
 
-/* A socket with this address. The kernel gives its datagrams the identification 0, since it may not cut them. */
+/*
+ * A socket with this address. The kernel gives its datagrams the identification 0, since it may not
+ * cut them.
+ */
 static void open_sender(struct sender *sender, const char *from, const char *to)
 {
 	int probe = IP_PMTUDISC_PROBE;
@@ -121,7 +126,9 @@ static uint32_t UNUSED draw(struct sender *sender)
 	return (uint32_t)rand_r(&sender->seed) << 16 ^ (uint32_t)rand_r(&sender->seed);
 }
 
-/* Begins a message of the connection manager: what follows the header of the MAD, 232 bytes of 0. */
+/*
+ * Begins a message of the connection manager: what follows the header of the MAD, 232 bytes of 0.
+ */
 static unsigned char UNUSED *put_mad(struct sender *sender, unsigned int attribute)
 {
 	unsigned char *deth = transport(sender) + BTH, *mad = deth + DETH;
@@ -136,7 +143,10 @@ static unsigned char UNUSED *put_mad(struct sender *sender, unsigned int attribu
 	return mad + 24;
 }
 
-/* A request for a connection, of a queue pair of an adapter and a new identifier, from and to the addresses of the packet. */
+/*
+ * A request for a connection, of a queue pair of an adapter and a new identifier, from and to the
+ * addresses of the packet.
+ */
 static void UNUSED put_request(struct sender *sender, uint32_t service, uint64_t guid, uint32_t qp)
 {
 	unsigned char *req = put_mad(sender, CM_REQ), *gids = req + 56, *head = req + 140;

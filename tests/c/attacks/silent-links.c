@@ -1,12 +1,16 @@
 /*
- * Connects to a process's slot and says nothing, as often as it can (issue: links without a hello were kept without a time limit, and
- * took the victim's descriptors: 1,000 in 0.1 s, after which it could accept nobody).
+ * Connects to a process's slot and says nothing, as often as it can (issue: links without a hello
+ * were kept without a time limit, and took the victim's descriptors: 1,000 in 0.1 s, after which it
+ * could accept nobody).
  *
  * usage: silent-links SECONDS SLOT
  */
 #include "attack.h"
 
-/* Descriptors that this process keeps at most. A connection that its victim has closed is given up for another one. */
+/*
+ * Descriptors that this process keeps at most. A connection that its victim has closed is given up
+ * for another one.
+ */
 enum { KEPT = 20000 };
 
 static int kept[KEPT];

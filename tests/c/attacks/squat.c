@@ -1,10 +1,11 @@
 /*
- * Holds names and ports that belong to others, and says of each that it has one (issue: any user could take all 1023 slots, UDP port 4791, and
- * RDMA ports below 1024).
+ * Holds names and ports that belong to others, and says of each that it has one (issue: any user
+ * could take all 1023 slots, UDP port 4791, and RDMA ports below 1024).
  *
  * usage: squat SECONDS slots bound|listening     all names of slots that are free
  *        squat SECONDS udp                       UDP port 4791 of both IP versions
- *        squat SECONDS port NUMBER               the names of an RDMA port; says "took a request" for each that comes
+ *        squat SECONDS port NUMBER               the names of an RDMA port; says "took a request"
+ *                                                for each that comes
  */
 #include "attack.h"
 

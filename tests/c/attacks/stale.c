@@ -1,6 +1,7 @@
 /*
- * Says that a connection is over, in the name of its peer's host, as any program of that host can: by requests that use the peer's queue
- * pair for something new, and by rejections that name one identifier of the two.
+ * Says that a connection is over, in the name of its peer's host, as any program of that host can:
+ * by requests that use the peer's queue pair for something new, and by rejections that name one
+ * identifier of the two.
  *
  * usage: stale SECONDS FROM TO SLOT PORT QP_OF_PEER
  */

@@ -1,6 +1,7 @@
 /*
- * Makes one of the walks of ARCHITECTURE.md, under callgrind: `cargo xtask walks` compares the functions that were called with those
- * that the document names. Two processes, a client and a child of it that serves. Each counts from begin() to end() only.
+ * Makes one of the walks of ARCHITECTURE.md, under callgrind: `cargo xtask walks` compares the
+ * functions that were called with those that the document names. Two processes, a client and a
+ * child of it that serves. Each counts from begin() to end() only.
  *
  * usage: walks send|read|connect|deregister
  */

@@ -19,7 +19,7 @@ in the driver of Linux 6.1 and 6.12.
 | `retry_cnt` 7 is seven retries; only `rnr_retry` 7 is for ever. | 7 is for ever for both | seven retries | source |
 | Packets of a SEND but the last carry exactly the path MTU; others are an invalid request. | 6.1 does not look at the sizes of SEND packets, 6.12 does | checks them; sends them so | source |
 | A datagram longer than the port's MTU is refused. | reports success and sends nothing | LOC_LEN_ERR | source |
-| Who waits for a receiver that is not ready runs no ACK timer. | its ACK timer (537 ms) runs on and may have been started long before: with `retry_count` 0 such a wait may end the connection | asks peers that try without limit to wait for 10 ms, where the kernel has 655 | source |
+| A requester that waits for a receiver that is not ready runs no ACK timer. | its ACK timer (537 ms) runs on and may have been started long before: with `retry_count` 0 such a wait may end the connection | asks peers that try without limit to wait for 10 ms, where the kernel has 655 | source |
 | A NAK may come in the middle of a READ's response. | 6.1 takes it for a fatal error, 6.12 takes it | sends it there | source |
 | A queue pair in RTR raises COMM_EST at its first packet; QP_REQ_ERR and QP_ACCESS_ERR tell a responder of violations. | raises none | raises them | source |
 | An error of a UD or UC send queue moves it to SQE; receiving goes on. | moves to ERR | SQE | source |

@@ -6,7 +6,10 @@
 //! `scoped` with borrowed bytes. Each lies between two calls of [`boundary`], at which callgrind
 //! writes its counters down. The names and the number of repetitions go to standard output, in that
 //! order.
-#![expect(clippy::unwrap_used, reason = "a failure is for whoever runs it")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failure is for the person that runs it"
+)]
 
 mod raw;
 mod safe;

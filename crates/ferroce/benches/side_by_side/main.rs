@@ -5,7 +5,10 @@
 //! hardly change. Then between two processes, for an idle machine: the loops are those of
 //! `ib_send_lat` and `ib_send_bw`. Both ends do the same runs in the same order, which is all that
 //! keeps them together.
-#![expect(clippy::unwrap_used, reason = "a failure is for whoever runs it")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a failure is for the person that runs it"
+)]
 
 mod ways;
 
