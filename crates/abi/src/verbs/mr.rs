@@ -146,24 +146,32 @@ pub(crate) unsafe extern "C" fn advise_mr(
     refuse_inherited!(pd);
     // SAFETY: a live protection domain, and a list of that many elements.
     result_as_errno("ibv_advise_mr", unsafe {
-        advise(pd, (advice, flags), sg_list, num_sge)
+        advice_of(advice).and_then(|advice| advise(pd, advice, flags, sg_list, num_sge))
     })
+}
+
+/// What the program advises.
+///
+/// # Errors
+/// EOPNOTSUPP for advice that the manual page does not name.
+fn advice_of(advice: u32) -> Result<Advice, Error> {
+    match advice {
+        IBV_ADVISE_MR_ADVICE_PREFETCH => Ok(Advice::Prefetch),
+        IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Ok(Advice::PrefetchWrite),
+        IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Ok(Advice::PrefetchNoFault),
+        _ => Err(unbuilt(&format!("advice {advice}"))),
+    }
 }
 
 /// # Safety
 /// As [`advise_mr`].
 unsafe fn advise(
     pd: *mut ibv_pd,
-    (advice, flags): (u32, u32),
+    advice: Advice,
+    flags: u32,
     sg_list: *const ibv_sge,
     num_sge: u32,
 ) -> Result<(), Error> {
-    let advice = match advice {
-        IBV_ADVISE_MR_ADVICE_PREFETCH => Advice::Prefetch,
-        IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Advice::PrefetchWrite,
-        IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT => Advice::PrefetchNoFault,
-        _ => return Err(unbuilt(&format!("advice {advice}"))),
-    };
     if flags & !IBV_ADVISE_MR_FLAG_FLUSH != 0 {
         return Err(invalid(format!("flags {flags:#x} contain unknown bits")));
     }
@@ -241,8 +249,13 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     refuse_inherited!(pd);
     // SAFETY: a live protection domain.
     let parent = unsafe { pd::private(pd) };
-    let region = map_dmabuf(fd, (offset, length, iova), access.cast_unsigned()).and_then(
-        |(mapping, skip, access)| {
+    let wanted = DmabufRange {
+        offset,
+        length,
+        iova,
+    };
+    let region =
+        map_dmabuf(fd, wanted, access.cast_unsigned()).and_then(|(mapping, skip, access)| {
             // A memory file is shared with peers of this host, if nobody can cut it short.
             let file = SharedFile::of(fd).ok().map(|file| MappedFile {
                 file,
@@ -256,8 +269,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
                 iova,
             };
             Mr::register_mapping(parent.nic(), part, access)
-        },
-    );
+        });
     // SAFETY: a live protection domain.
     result_as_null(
         "ibv_reg_dmabuf_mr",
@@ -278,16 +290,25 @@ pub fn share_memory(file: BorrowedFd<'_>, addr: u64, len: u64) -> Option<SharedR
     SharedRange::of_process(&*engine::nic().ok()?, file, 0, AddrRange { addr, len })
 }
 
+/// A part of a dma-buf, and the address by which work names its first byte.
+#[derive(Clone, Copy, Debug)]
+struct DmabufRange {
+    offset: u64,
+    length: usize,
+    iova: u64,
+}
+
 /// Maps a part of a dma-buf. Gives the mapping, where in it the part starts, and the access flags.
 ///
 /// # Errors
 /// EOPNOTSUPP for other access flags than the manual page names and for descriptors that cannot be
 /// mapped; EINVAL for a range that does not fit; EBADF.
-fn map_dmabuf(
-    fd: c_int,
-    (offset, length, iova): (u64, usize, u64),
-    bits: u32,
-) -> Result<(Mapping, u64, Access), Error> {
+fn map_dmabuf(fd: c_int, range: DmabufRange, bits: u32) -> Result<(Mapping, u64, Access), Error> {
+    let DmabufRange {
+        offset,
+        length,
+        iova,
+    } = range;
     let access = access(bits)?;
     let allowed = Access::LOCAL_WRITE
         | Access::REMOTE_WRITE

@@ -177,7 +177,7 @@ impl Slots {
     pub(crate) fn verify_arrived(self, memory: &(impl Words + ?Sized), sender: Self) -> Outcome {
         for slot in 0..self.count as u64 {
             if let Some(number) = self.number(memory, slot)? {
-                self.verify_slot(memory, (slot, number), sender)?;
+                self.verify_slot(memory, SlotContent { slot, number }, sender)?;
             }
         }
         Ok(())
@@ -195,7 +195,7 @@ impl Slots {
         let mut missing = 0;
         for operation in first..done {
             if self.number(memory, operation)? == Some(operation) {
-                self.verify_slot(memory, (operation, operation), sender)?;
+                self.verify_slot(memory, SlotContent::in_its_slot(operation), sender)?;
             } else {
                 missing += 1;
             }
@@ -206,7 +206,7 @@ impl Slots {
     fn verify_slot(
         self,
         memory: &(impl Words + ?Sized),
-        (slot, number): (u64, u64),
+        SlotContent { slot, number }: SlotContent,
         sender: Self,
     ) -> Outcome {
         let (start, from) = (self.start(slot), sender.index(number));
@@ -222,9 +222,25 @@ impl Slots {
     pub(crate) fn verify(self, memory: &(impl Words + ?Sized), done: u64, sender: Self) -> Outcome {
         for operation in done.saturating_sub(self.count as u64)..done {
             self.check(memory, operation, operation)?;
-            self.verify_slot(memory, (operation, operation), sender)?;
+            self.verify_slot(memory, SlotContent::in_its_slot(operation), sender)?;
         }
         Ok(())
+    }
+}
+
+/// Operation that has arrived in a slot.
+#[derive(Clone, Copy, Debug)]
+struct SlotContent {
+    slot: u64,
+    number: u64,
+}
+
+impl SlotContent {
+    const fn in_its_slot(number: u64) -> Self {
+        Self {
+            slot: number,
+            number,
+        }
     }
 }
 

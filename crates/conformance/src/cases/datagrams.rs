@@ -8,7 +8,7 @@ use ferroce_proto::verbs::{
 };
 use ferroce_proto::wire::{Opcode, Operation};
 
-use super::lengths::{layout, sges};
+use super::lengths::{CutMessage, layout, sges};
 use crate::bench::{Bench, Path, QKEY, Spec};
 use crate::case::Case;
 use crate::end::{End, LOSSES, pattern, send_wr, until_nothing_is_lost};
@@ -94,7 +94,7 @@ fn lengths(bench: &Bench) {
     let mut lost = 0;
     for (seed, len) in (1..).zip([0, 1, LONGEST - 1, LONGEST]) {
         for pieces in [1, 2, 4] {
-            while !in_pieces(&ends, (len, pieces, seed)) {
+            while !in_pieces(&ends, CutMessage { len, pieces, seed }) {
                 lost += 1;
                 assert!(lost <= LOSSES, "{len} bytes in {pieces} pieces");
                 ends = pair(bench);
@@ -104,7 +104,8 @@ fn lengths(bench: &Bench) {
 }
 
 /// Returns false if it was lost.
-fn in_pieces((a, b, to): &(End, End, Datagram), (len, pieces, seed): (usize, usize, u64)) -> bool {
+fn in_pieces((a, b, to): &(End, End, Datagram), message: CutMessage) -> bool {
+    let CutMessage { len, pieces, seed } = message;
     let content = pattern(len, seed);
     let (out, into) = (layout(len, pieces), layout(GRH + len, pieces));
     let mut rest = &content[..];

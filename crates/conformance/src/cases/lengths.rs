@@ -141,7 +141,7 @@ fn transfers(bench: &Bench, kind: QpType, form: Form) {
             if pieces == 0 && len > 0 {
                 continue;
             }
-            while !transfer(&pair, (kind, form), (len, pieces, seed)) {
+            while !transfer(&pair, (kind, form), CutMessage { len, pieces, seed }) {
                 lost += 1;
                 assert!(kind == QpType::Uc && lost <= LOSSES, "{form:?} of {len}");
                 pair = ends(bench, kind);
@@ -150,12 +150,22 @@ fn transfers(bench: &Bench, kind: QpType, form: Form) {
     }
 }
 
+/// A message that lies in pieces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CutMessage {
+    /// Bytes.
+    pub(super) len: usize,
+    pub(super) pieces: usize,
+    /// What its bytes are drawn from.
+    pub(super) seed: u64,
+}
+
 /// Moves one message out of and into pieces, and looks at every byte of the receiver's memory.
 /// Returns false if it was lost.
 fn transfer(
     (a, b): &(End, End),
     (kind, form): (QpType, Form),
-    (len, pieces, seed): (usize, usize, u64),
+    CutMessage { len, pieces, seed }: CutMessage,
 ) -> bool {
     let content = pattern(len, seed);
     let (cut, whole) = (layout(len, pieces), vec![(0, len)]);

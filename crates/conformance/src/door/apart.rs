@@ -18,7 +18,7 @@ use ferroce_proto::verbs::{
 
 use super::area::Area;
 use super::memory::GUARD;
-use super::{About, Change, Domain, Errno, Memory, Side};
+use super::{About, Change, Domain, Errno, Memory, MemoryPart, Side};
 use crate::bench::{Entry, Spec};
 use crate::stream::{Link, Listener, Terms};
 
@@ -39,7 +39,7 @@ enum Call {
     Open(Entry, Spec),
     Close,
     Gid(u8),
-    Register(Domain, (usize, usize), Access),
+    Register(Domain, MemoryPart, Access),
     Reregister(Key, Change),
     Deregister(Key),
     Modify(QpAttr, AttrMask),
@@ -250,10 +250,10 @@ impl Side for Apart {
     fn register_in(
         &mut self,
         domain: Domain,
-        range: (usize, usize),
+        part: MemoryPart,
         access: Access,
     ) -> Result<Key, Errno> {
-        answered!(self, Call::Register(domain, range, access), ChildReply::Key)
+        answered!(self, Call::Register(domain, part, access), ChildReply::Key)
     }
 
     fn reregister(&mut self, key: Key, change: &Change) -> Result<(), Errno> {
@@ -411,8 +411,8 @@ fn carry_out(side: &mut dyn Side, call: Call) -> ChildReply {
     match call {
         Call::Open(..) | Call::Close | Call::Listen | Call::Accept(_) => panic!("not here"),
         Call::Gid(index) => ChildReply::Gid(side.gid(index)),
-        Call::Register(domain, range, access) => {
-            ChildReply::Key(side.register_in(domain, range, access))
+        Call::Register(domain, part, access) => {
+            ChildReply::Key(side.register_in(domain, part, access))
         }
         Call::Reregister(key, change) => ChildReply::Nothing(side.reregister(key, &change)),
         Call::Deregister(key) => {

@@ -12,7 +12,7 @@ use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, QpAttr, QpType, RecvWr, SendOp, SendWr, Wc, WcFlags,
 };
 
-use super::{About, Change, Domain, Errno, Memory, Side, c_attr, c_cq, c_work, c_xrc};
+use super::{About, Change, Domain, Errno, Memory, MemoryPart, Side, c_attr, c_cq, c_work, c_xrc};
 use crate::bench::{Poll, Spec};
 
 /// A side through the C interface.
@@ -167,7 +167,7 @@ impl Side for CSide {
     fn register_in(
         &mut self,
         domain: Domain,
-        (offset, len): (usize, usize),
+        MemoryPart { offset, len }: MemoryPart,
         access: Access,
     ) -> Result<Key, Errno> {
         let pd = match domain {

@@ -60,6 +60,15 @@ pub struct Change {
     pub access: Option<Access>,
 }
 
+/// A part of a side's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryPart {
+    /// From the memory's first byte on.
+    pub offset: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
 /// One queue pair with a context, a protection domain, a completion queue for both directions and
 /// memory of its own, on the loopback device. An XRC target has an XRC domain with shared receive
 /// queues in place of receives of its own.
@@ -77,7 +86,7 @@ pub trait Side: Send + Sync {
     fn register_in(
         &mut self,
         domain: Domain,
-        range: (usize, usize),
+        part: MemoryPart,
         access: Access,
     ) -> Result<Key, Errno>;
     /// Registers a part of the memory in the queue pair's protection domain.
@@ -85,7 +94,7 @@ pub trait Side: Send + Sync {
     /// # Errors
     /// As `ibv_reg_mr(3)`.
     fn register(&mut self, offset: usize, len: usize, access: Access) -> Result<Key, Errno> {
-        self.register_in(Domain::Own, (offset, len), access)
+        self.register_in(Domain::Own, MemoryPart { offset, len }, access)
     }
 
     /// Registers a part of the memory in a protection domain that is not the queue pair's.
@@ -98,7 +107,7 @@ pub trait Side: Send + Sync {
         len: usize,
         access: Access,
     ) -> Result<Key, Errno> {
-        self.register_in(Domain::Other, (offset, len), access)
+        self.register_in(Domain::Other, MemoryPart { offset, len }, access)
     }
 
     /// Changes a registration.

@@ -17,7 +17,7 @@ use ferroce_proto::verbs::{
     AddressHandleAttr, AsyncEvent, AttrMask, GlobalRoute, QpAttr, QpType, RecvWr, SendWr, Wc,
 };
 
-use super::{About, Change, Domain, Errno, Memory, Side, c_work, count};
+use super::{About, Change, Domain, Errno, Memory, MemoryPart, Side, c_work, count};
 use crate::bench::{Poll, Spec};
 
 /// Cookies of the objects in events.
@@ -165,7 +165,7 @@ impl Side for RustSide {
     fn register_in(
         &mut self,
         domain: Domain,
-        (offset, len): (usize, usize),
+        MemoryPart { offset, len }: MemoryPart,
         access: Access,
     ) -> Result<Key, Errno> {
         let pd = match domain {

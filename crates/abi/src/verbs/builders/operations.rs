@@ -74,11 +74,24 @@ pub(in crate::verbs) unsafe extern "C" fn wr_flush(
 ) {
     // SAFETY: a live extended queue pair, between start and complete.
     unsafe {
-        match flush((rkey, remote_addr, len), placement, level) {
+        let range = FlushRange {
+            rkey,
+            addr: remote_addr,
+            len,
+        };
+        match flush(range, placement, level) {
             Ok(op) => begin_other(qp, SendOp::Flush(op)),
             Err(e) => with_batch(qp, |_, batch| batch.refuse(e)),
         }
     }
+}
+
+/// Bytes of the peer's memory that a program wants to be flushed, as it names them.
+#[derive(Clone, Copy, Debug)]
+struct FlushRange {
+    rkey: u32,
+    addr: u64,
+    len: usize,
 }
 
 /// What a program wants to be flushed.
@@ -86,7 +99,7 @@ pub(in crate::verbs) unsafe extern "C" fn wr_flush(
 /// # Errors
 /// EINVAL for a placement type or a selectivity level that does not exist, and for a range longer
 /// than a message.
-fn flush((rkey, addr, len): (u32, u64, usize), placement: u8, level: u8) -> Result<Flush, Error> {
+fn flush(range: FlushRange, placement: u8, level: u8) -> Result<Flush, Error> {
     let selectivity = match level {
         IBV_FLUSH_RANGE => Selectivity::Range,
         IBV_FLUSH_MR => Selectivity::Region,
@@ -95,12 +108,13 @@ fn flush((rkey, addr, len): (u32, u64, usize), placement: u8, level: u8) -> Resu
     // Of all of a region the length does not count.
     let length = match selectivity {
         Selectivity::Range => {
-            u32::try_from(len).map_err(|_| refused(PostError::TooLong(len as u64)))?
+            let too_long = |_| refused(PostError::TooLong(range.len as u64));
+            u32::try_from(range.len).map_err(too_long)?
         }
         Selectivity::Region => 0,
     };
     Ok(Flush {
-        remote: remote(rkey, addr),
+        remote: remote(range.rkey, range.addr),
         length,
         placement: Placement::from_bits(placement)
             .ok_or_else(|| invalid(format!("{placement:#x} is no placement type")))?,
