@@ -3,6 +3,7 @@
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
 
 use crate::address::{End, Family, listener_name, port_name};
 use crate::count::{Reason, stays};
@@ -18,6 +19,9 @@ use crate::{hide, lock, offers, patience, replace, rules, signals, token};
 /// Priority of a client's stream whose program's socket is of `AF_INET6`. A stream has no other use
 /// for it, and each process that gets the stream can ask for it.
 const V6: c_int = 6;
+
+/// How often a thread that waits for the server asks whether another one has decided.
+const GLANCE: Duration = Duration::from_millis(10);
 
 /// A stream that waits in a listener's queue until the server takes its token.
 #[derive(Debug)]
@@ -176,8 +180,7 @@ impl Offer {
         }
         let named = self.name(&signals);
         if let Ok(offered) = named {
-            // Another thread may close these numbers meanwhile: the wait reads nothing.
-            token::wait(offered.token, offered.stream, patience::longest());
+            self.wait(offered, &signals);
         }
         let flags = if connecting { flag::CONNECTING } else { 0 };
         let held = lock::hold_within(&signals);
@@ -194,6 +197,22 @@ impl Offer {
         }
         if !was_taken {
             stays(named.err().unwrap_or(Reason::NotTaken));
+        }
+    }
+
+    /// Waits until the server takes the token or has had its time, or another thread has decided.
+    /// That thread closes the numbers, which may be other files' at once: the wait reads nothing.
+    fn wait(&self, offered: Offered, signals: &Blocked) {
+        let until = Instant::now() + patience::longest();
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let has_come = token::wait(offered.token, offered.stream, left.min(GLANCE));
+            if has_come || left.is_zero() {
+                return;
+            }
+            if self.place.offered(&lock::hold_within(signals)).is_none() {
+                return;
+            }
         }
     }
 

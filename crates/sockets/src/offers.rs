@@ -153,7 +153,7 @@ impl Offered {
     /// token. `flags` are of the table. `is_named`: the stream has its name.
     pub(crate) fn decide(self, flags: u8, is_named: bool) -> bool {
         // A thread that waits for the server wakes when the token is taken. If the number is
-        // another file's before that thread runs, it waits until its time is over.
+        // another file's before that thread runs, it finds out at its next glance.
         let was_taken = !token::take(self.token);
         // The program may have closed the number by a system call of its own.
         let is_same = sys::cookie(self.socket) == Ok(self.cookie);

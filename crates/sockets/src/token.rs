@@ -40,9 +40,9 @@ pub(crate) fn take(token: RawFd) -> bool {
     usize::try_from(read) == Ok(LENGTH)
 }
 
-/// Waits until the server takes the token, ends the stream, or has had its time. Signals are
-/// blocked, so nothing else ends the wait.
-pub(crate) fn wait(token: RawFd, stream: RawFd, patience: Duration) {
+/// Waits until the server takes the token, ends the stream, or has had its time: false then.
+/// Signals are blocked, so nothing else ends the wait.
+pub(crate) fn wait(token: RawFd, stream: RawFd, patience: Duration) -> bool {
     let until = Instant::now() + patience;
     let mut polls = [(token, libc::POLLOUT), (stream, 0)].map(|(fd, events)| libc::pollfd {
         fd,
@@ -60,7 +60,7 @@ pub(crate) fn wait(token: RawFd, stream: RawFd, patience: Duration) {
         // SAFETY: structures of this function.
         let ready = unsafe { libc::syscall(libc::SYS_ppoll, at, count, &raw const time, none, 0) };
         if ready != -1 || left.is_zero() {
-            return;
+            return ready > 0;
         }
     }
 }
@@ -83,7 +83,7 @@ mod tests {
         let token = make().expect("an eventfd");
         let other = std::thread::spawn(move || assert!(take(token)));
         let begin = Instant::now();
-        wait(token, -1, Duration::from_secs(60));
+        assert!(wait(token, -1, Duration::from_secs(60)));
         assert!(begin.elapsed() < Duration::from_secs(50));
         other.join().expect("a thread");
         assert!(!take(token));
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_wait_ends_by_itself() {
         let token = make().expect("an eventfd");
-        wait(token, -1, Duration::from_millis(2));
+        assert!(!wait(token, -1, Duration::from_millis(2)));
         assert!(take(token), "nobody took it");
         sys::close(token);
     }
