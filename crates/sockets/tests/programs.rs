@@ -2,14 +2,13 @@
 
 mod common;
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 
-use common::{Random, WAIT, finished, is_stream, listener, pair, program, run};
+use common::{WAIT, echo, exchange, finished, is_stream, listener, pair, program, run};
 
 #[test]
 #[ignore = "a program that the other tests run"]
@@ -22,46 +21,6 @@ fn kinds() {
 fn both_ends_become_streams_with_the_library_only() {
     assert_eq!(run("kinds", true), "# true true");
     assert_eq!(run("kinds", false), "# false false");
-}
-
-/// Sends random pieces while it receives them back, and compares.
-fn exchange(stream: &TcpStream, seed: u64, bytes: usize) {
-    let data = move |seed| {
-        let mut random = Random(seed | 1);
-        (0..bytes)
-            .map(move |_| u8::try_from(random.below(256)).expect("a byte"))
-            .collect::<Vec<u8>>()
-    };
-    let writer = stream.try_clone().expect("a copy");
-    let sender = thread::spawn(move || {
-        let (data, mut random, mut at) = (data(seed), Random(seed | 3), 0);
-        while at < data.len() {
-            let end = (at + 1 + random.below(70_000)).min(data.len());
-            (&writer).write_all(&data[at..end]).expect("a write");
-            at = end;
-        }
-        writer.shutdown(Shutdown::Write).expect("an end");
-    });
-    let mut back = Vec::new();
-    (&*stream).read_to_end(&mut back).expect("all of it");
-    sender.join().expect("a thread");
-    assert!(
-        back == data(seed),
-        "the bytes that come back are those that were sent"
-    );
-}
-
-/// Sends back what comes, until it ends.
-fn echo(mut stream: TcpStream) {
-    let mut room = vec![0; 30_000];
-    loop {
-        match stream.read(&mut room) {
-            Ok(0) => break,
-            Ok(length) => stream.write_all(&room[..length]).expect("a write"),
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => panic!("{e}"),
-        }
-    }
 }
 
 #[test]

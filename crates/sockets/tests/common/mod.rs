@@ -2,10 +2,10 @@
 //! process of the file runs: with the library, and without it where both must do the same.
 #![allow(dead_code, reason = "no file of tests uses all of it")]
 
-use std::io::Read;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,7 +48,11 @@ pub(crate) fn program(name: &str, with_library: bool) -> Command {
 
 /// Waits for the end of a program, and returns what it printed.
 pub(crate) fn finished(mut child: Child) -> String {
-    let mut output = child.stdout.take().expect("a pipe");
+    let output = child.stdout.take().expect("a pipe");
+    ended(&mut child, output)
+}
+
+fn ended(child: &mut Child, mut output: impl Read + Send + 'static) -> String {
     let reader = thread::spawn(move || {
         let mut text = String::new();
         output.read_to_string(&mut text).expect("its output");
@@ -72,6 +76,56 @@ pub(crate) fn finished(mut child: Child) -> String {
         .lines()
         .filter_map(|line| line.find("# ").map(|at| &line[at..]));
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A program that serves until it is dropped.
+pub(crate) struct Served {
+    child: Child,
+    output: Option<BufReader<ChildStdout>>,
+    /// Where it listens.
+    pub(crate) at: SocketAddr,
+}
+
+impl Served {
+    /// Starts it, and waits for the line with its address.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.spawn().expect("a process");
+        let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let at = loop {
+            let mut line = String::new();
+            let length = output.read_line(&mut line).expect("its output");
+            assert!(length > 0, "the server says where it listens");
+            if let Some((_, at)) = line.split_once("# ") {
+                break at.trim_end().parse().expect("an address");
+            }
+        };
+        let output = Some(output);
+        Self { child, output, at }
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for its end, and returns what it printed besides its address.
+    pub(crate) fn finished(mut self) -> String {
+        let output = self.output.take().expect("its output");
+        ended(&mut self.child, output)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ends this process with the one that started it.
+pub(crate) fn end_with_parent() {
+    // SAFETY: takes no pointers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
 pub(crate) fn run(name: &str, with_library: bool) -> String {
@@ -104,6 +158,46 @@ pub(crate) fn pair() -> [TcpStream; 2] {
     let (server, from) = server.join().expect("a thread");
     assert_eq!(from, client.local_addr().expect("an address"));
     [client, server]
+}
+
+/// Sends random pieces while it receives them back, and compares.
+pub(crate) fn exchange(stream: &TcpStream, seed: u64, bytes: usize) {
+    let data = move |seed| {
+        let mut random = Random(seed | 1);
+        (0..bytes)
+            .map(move |_| u8::try_from(random.below(256)).expect("a byte"))
+            .collect::<Vec<u8>>()
+    };
+    let writer = stream.try_clone().expect("a copy");
+    let sender = thread::spawn(move || {
+        let (data, mut random, mut at) = (data(seed), Random(seed | 3), 0);
+        while at < data.len() {
+            let end = (at + 1 + random.below(70_000)).min(data.len());
+            (&writer).write_all(&data[at..end]).expect("a write");
+            at = end;
+        }
+        writer.shutdown(Shutdown::Write).expect("an end");
+    });
+    let mut back = Vec::new();
+    (&*stream).read_to_end(&mut back).expect("all of it");
+    sender.join().expect("a thread");
+    assert!(
+        back == data(seed),
+        "the bytes that come back are those that were sent"
+    );
+}
+
+/// Sends back what comes, until it ends.
+pub(crate) fn echo(mut stream: TcpStream) {
+    let mut room = vec![0; 30_000];
+    loop {
+        match stream.read(&mut room) {
+            Ok(0) => break,
+            Ok(length) => stream.write_all(&room[..length]).expect("a write"),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => panic!("{e}"),
+        }
+    }
 }
 
 /// A small generator: the same numbers for the same seed.
