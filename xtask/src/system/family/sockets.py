@@ -7,11 +7,12 @@ import ctypes
 import hashlib
 import os
 import random
+import signal
 import socket
 import sys
 import threading
 
-PORT = 7700
+PORT = int(os.environ.get("PORT", 7700))
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -83,7 +84,7 @@ def call_many(host, count):
     clients = []
     for _ in range(count):
         clients.append(socket.create_connection((host, PORT)))
-    for turn in range(3):
+    for turn in range(2):
         for number, client in enumerate(clients):
             client.sendall(b"%08d" % number)
         for number, client in enumerate(clients):
@@ -91,6 +92,7 @@ def call_many(host, count):
             assert back == b"%08d" % number, (turn, number, back, client)
     kinds = [is_stream(client.fileno()) for client in clients]
     print(f"tcp {kinds.count(False)} streams {kinds.count(True)}", flush=True)
+    return clients
 
 
 def serve_raw(host):
@@ -122,3 +124,6 @@ if __name__ == "__main__":
             call_stopped(host)
         case "many":
             call_many(host, int(rest[0]))
+        case "many-until-signal":
+            kept = call_many(host, int(rest[0]))
+            signal.pause()

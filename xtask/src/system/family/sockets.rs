@@ -28,6 +28,8 @@ pub(super) fn add(all: &mut Catalogue) {
     all.at("sockets.stopped", place, user, 60, stopped);
     all.at("sockets.killed", place, user, 60, killed);
     all.at("sockets.many", place, user, 120, many);
+    all.at("sockets.many-programs", place, user, 120, many_programs);
+    all.at("sockets.off", place, user, 60, off);
     all.at("sockets.few-files", place, user, 60, few_files);
 }
 
@@ -142,11 +144,70 @@ fn killed(stage: &Stage) -> Outcome {
     client.succeed()
 }
 
-/// 1500 connections at a time, with a limit of open files of which they are less than a tenth.
+/// A limit of open files that an ordinary user's programs can have, and the streams that it allows:
+/// about a tenth of it.
+const FILES: &str = "20000";
+const STREAMS: std::ops::RangeInclusive<u32> = 1800..=1875;
+
+/// 10,000 connections of one program at a time: those beyond the limit's tenth stay on TCP.
 fn many(stage: &Stage) -> Outcome {
-    let under = |side, what: &[&str]| limited(stage, side, "20000", what);
-    let _server = served(&under(Side::A, &["serve"]))?;
-    tells(&under(Side::B, &["many", "1500"]), "tcp 0 streams 1500")
+    let _server = served(&limited(stage, Side::A, FILES, &["serve"]))?;
+    let mut client = limited(stage, Side::B, FILES, &["many", "10000"]).start()?;
+    client.succeed()?;
+    let output = client.output();
+    let words: Vec<&str> = output.split_whitespace().collect();
+    let number = |word: &str| word.parse::<u32>().map_err(|e| format!("{output}: {e}"));
+    let ["tcp", tcp, "streams", streams] = words[..] else {
+        return Err(format!("not counted: {output}"));
+    };
+    let (tcp, streams) = (number(tcp)?, number(streams)?);
+    if tcp + streams == 10_000 && STREAMS.contains(&streams) {
+        return Ok(());
+    }
+    Err(format!("{tcp} on TCP and {streams} streams"))
+}
+
+/// 10,200 streams at a time, of six servers and their clients.
+fn many_programs(stage: &Stage) -> Outcome {
+    let ports = ["7700", "7701", "7702", "7703", "7704", "7705"];
+    let start = |side, port: &str, what: &[&str]| {
+        let mut launch = limited(stage, side, FILES, what);
+        launch.env("PORT", port).start()
+    };
+    let servers = ports.map(|port| start(Side::A, port, &["serve"]));
+    let mut servers: Vec<Process> = servers.into_iter().collect::<Result<_, _>>()?;
+    for server in &mut servers {
+        server.says("listens")?;
+    }
+    let clients = ports.map(|port| start(Side::B, port, &["many-until-signal", "1700"]));
+    let mut clients: Vec<Process> = clients.into_iter().collect::<Result<_, _>>()?;
+    for client in &mut clients {
+        client.says("tcp 0 streams 1700")?;
+    }
+    // All of them are connected still.
+    for client in &mut clients {
+        client.signal(Signal::SIGTERM)?;
+        client.killed_by(Signal::SIGTERM)?;
+    }
+    Ok(())
+}
+
+/// The library with `FERROCE_SOCKETS=off`: everything stays on TCP, and works.
+fn off(stage: &Stage) -> Outcome {
+    let program = |side, what: &[&str]| {
+        let mut launch = program(stage, side, what);
+        launch.env("FERROCE_SOCKETS", "off");
+        launch
+    };
+    let server = served(&program(Side::A, &["serve"]))?;
+    tells(&program(Side::B, &["call", "30"]), "tcp 30 streams 0")?;
+    tells(&program(Side::B, &["many", "200"]), "tcp 200 streams 0")?;
+    let mut client = program(Side::B, &["until-end"]).start()?;
+    client.says("connected False")?;
+    server.signal(Signal::SIGSTOP)?;
+    server.signal(Signal::SIGCONT)?;
+    server.signal(Signal::SIGKILL)?;
+    client.succeed()
 }
 
 /// A limit of open files that the program itself nearly reaches.
