@@ -32,6 +32,7 @@ pub(crate) const SYSTEM: &[Package] = &[
     Package("rdmacm-utils", "rping"),
     Package("perftest", "ib_send_lat"),
     Package("qperf", "qperf"),
+    Package("iperf3", "iperf3"),
     Package("fio", "fio"),
     Package("infiniband-diags", "ibstat"),
     Package("ucx-utils", "ucx_info"),
@@ -57,8 +58,7 @@ pub(crate) const SYSTEM: &[Package] = &[
 ];
 
 /// For the performance aims, besides.
-pub(crate) const SPEED: &[Package] =
-    &[Package("iperf3", "iperf3"), Package("sockperf", "sockperf")];
+pub(crate) const SPEED: &[Package] = &[Package("sockperf", "sockperf")];
 
 /// For building and booting the guest, besides.
 pub(crate) const GUEST: &[Package] = &[

@@ -113,7 +113,12 @@ pub(super) fn add(all: &mut Catalogue) {
 }
 
 /// Runs a server and a client over iWARP; what the client printed.
-fn pair(stage: &Stage, port: u16, server: &[&str], client: &[&str]) -> Result<String, String> {
+pub(super) fn pair(
+    stage: &Stage,
+    port: u16,
+    server: &[&str],
+    client: &[&str],
+) -> Result<String, String> {
     let mut server = stage.with_option(Side::A, WIRE, server).start()?;
     Ready::Tcp(port).wait(&mut server)?;
     let mut client = stage.with_option(Side::B, WIRE, client).start()?;

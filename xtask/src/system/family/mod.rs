@@ -17,6 +17,7 @@ mod perftest;
 mod preload;
 mod private;
 mod programs;
+mod rsockets;
 mod scale;
 mod shape;
 mod sockets;
@@ -61,6 +62,7 @@ pub(super) fn all() -> Catalogue {
         ("table", super::table::add),
         ("keyed", keyed::add),
         ("iwarp", iwarp::add),
+        ("rsockets", rsockets::add),
         ("attacks", attacks::add),
         ("pyverbs", super::pyverbs::add),
     ];

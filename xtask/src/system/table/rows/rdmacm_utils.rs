@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::super::run::start;
-use super::{Check, Row, Sides, pair};
+use super::{Check, Due, Row, Sides, pair};
 use crate::system::{Outcome, Side, Stage};
 
 /// The port of rping, udaddy and udpong.
@@ -249,7 +249,52 @@ fn streams() -> Vec<Row> {
         Sides::Cm(PORT),
         Check::Says("custom", "custom"),
     ));
+    all.extend(other_addresses());
+    all.extend(long_runs());
     all
+}
+
+/// Addresses as names and GIDs; and the program's own use of the kernel's sockets, the last one
+/// with a server that forks.
+fn other_addresses() -> Vec<Row> {
+    const TEST: &str = "-C 10 -I 10 -S 5000 -T v";
+    [
+        ("-f name -b SERVER", "-s SERVER -f name", Sides::Cm(PORT)),
+        ("-f gid -b GID", "-s GID -f gid", Sides::Cm(PORT)),
+        ("-T s", "-s SERVER -T s", Sides::Tcp(PORT)),
+        ("-T f", "-s SERVER -T f", Sides::Tcp(PORT)),
+    ]
+    .map(|(server, client, sides)| {
+        let options = [server, client].map(|side| format!("{side} {TEST}"));
+        let check = Check::Says("bytes", "custom");
+        pair(("rstream", "RC"), (&options[0], &options[1]), sides, check)
+    })
+    .to_vec()
+}
+
+/// The program's own choice of tests: 100,000 small messages there and back, and more.
+fn long_runs() -> Vec<Row> {
+    let row = |server, client, due| Row {
+        due,
+        ..pair(
+            ("rstream", "RC"),
+            (server, client),
+            Sides::Cm(PORT),
+            Check::Says("", ""),
+        )
+    };
+    let check = Check::Says("1m_bw", "1m_bw");
+    let near = Due::PassNear {
+        check,
+        reason: "takes minutes on a wire, and does the same",
+    };
+    let out = Due::LeftOut {
+        reason: "takes minutes, and does the same in 33 sizes",
+    };
+    vec![
+        row("", "-s SERVER", near),
+        row("-S all", "-s SERVER -S all", out),
+    ]
 }
 
 /// The program of the rsocket library's datagrams. 2000 bytes are more than a packet of the wire.
