@@ -18,6 +18,8 @@ const SOCKET_BUFFER: u64 = 4 << 20;
 const LOCKED: u64 = 64 << 20;
 /// Descriptors: each connected process of the host costs a few.
 const DESCRIPTORS: u64 = 1024;
+/// Streams in the place of TCP: with fewer, most connections of a server stay on TCP.
+const STREAMS: u64 = 64;
 
 /// How well a thing works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +84,10 @@ impl Finding {
 /// Prints what was found. The status is 1 if anything fails.
 pub(crate) fn examine(program: Option<&OsStr>) -> ExitCode {
     let mut findings = vec![libraries(), devices(), proc(), same_host(), between_hosts()];
-    findings.extend([socket_buffers(), locked_memory(), descriptors()]);
+    findings.extend([socket_buffers(), locked_memory(), descriptors(), streams()]);
     findings.extend([adapters(), variables()]);
     findings.extend(program.map(about_program));
+    findings.extend(program.and_then(about_its_sockets));
     let text: String = findings.iter().map(Finding::line).collect();
     if let Err(e) = std::io::stdout().write_all(text.as_bytes()) {
         eprintln!("ferroce: standard output: {e}");
@@ -226,6 +229,29 @@ fn descriptors() -> Finding {
     }
 }
 
+/// What `ferroce run --sockets` can do.
+fn streams() -> Finding {
+    let what = "--sockets";
+    let library = dropin::folder().and_then(|folder| dropin::preloaded(&folder, true));
+    if let Err(e) = library {
+        return Finding::partly(what, e, "");
+    }
+    if let Err(e) = ferroce_os::sock_diag::knows_tcp() {
+        let text = format!("connections stay on TCP: sock_diag does not know them ({e})");
+        return Finding::partly(what, text, "sudo modprobe tcp_diag");
+    }
+    let most = limit("Max open files").map(|files| files / 8 - files / 32);
+    match most {
+        Some(most) if most < STREAMS => Finding::partly(
+            what,
+            format!("a program can have {most} streams, by its limit of open files"),
+            "ulimit -n 4096",
+        ),
+        Some(most) => Finding::works(what, format!("a program can have {most} streams")),
+        None => Finding::works(what, "streams without a limit"),
+    }
+}
+
 /// The soft limit of that name; `None`: there is none.
 fn limit(name: &str) -> Option<u64> {
     soft_limit(&fs::read_to_string("/proc/self/limits").ok()?, name)
@@ -297,6 +323,23 @@ fn about_program(program: &OsStr) -> Finding {
     }
 }
 
+/// What `ferroce run --sockets` can do for a program; none if it is not found.
+fn about_its_sockets(program: &OsStr) -> Option<Finding> {
+    let what = "its sockets";
+    target::find(program).filter(|file| file.exists())?;
+    if target::is_of_go(program) {
+        let text = "stay on TCP: Go makes its system calls itself";
+        return Some(Finding::partly(what, text, ""));
+    }
+    if target::obstacle(program).is_some() {
+        let text = "stay on TCP: it does not get the library";
+        return Some(Finding::partly(what, text, ""));
+    }
+    let text =
+        "can become streams under --sockets, unless it uses io_uring or its own seccomp filter";
+    Some(Finding::works(what, text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,5 +371,8 @@ mod tests {
             State::Fails
         );
         assert_eq!(about_program(OsStr::new("sh")).state, State::Works);
+        assert!(about_its_sockets(OsStr::new("no such program")).is_none());
+        let sockets = about_its_sockets(OsStr::new("sh"));
+        assert_eq!(sockets.map(|found| found.state), Some(State::Works));
     }
 }

@@ -15,6 +15,12 @@ pub(crate) fn obstacle(program: &OsStr) -> Option<PreloadObstacle> {
     program::obstacle(&path)
 }
 
+/// Whether a program makes its system calls itself, as those of Go do.
+pub(crate) fn is_of_go(program: &OsStr) -> bool {
+    let path = find(program).and_then(|file| CString::new(file.as_os_str().as_bytes()).ok());
+    path.is_some_and(|path| program::is_of_go(&path))
+}
+
 /// The file of a program, found as execvp(3) does.
 pub(crate) fn find(program: &OsStr) -> Option<PathBuf> {
     let program = Path::new(program);
@@ -40,5 +46,6 @@ mod tests {
         assert_eq!(find(OsStr::new("./x")), Some(PathBuf::from("./x")));
         assert_eq!(find(OsStr::new("no such program")), None);
         assert_eq!(obstacle(OsStr::new("sh")), None);
+        assert!(!is_of_go(OsStr::new("sh")) && !is_of_go(OsStr::new("no such program")));
     }
 }

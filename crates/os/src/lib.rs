@@ -9,6 +9,7 @@
 //! | [`waiter`] | threads of the program that wait as in `read(2)` |
 //! | [`netdev`], [`netlink`] | network interfaces and their addresses, and word that they have changed |
 //! | [`neighbour`] | whether a host of the local network is there |
+//! | [`sock_diag`] | whether the kernel tells of TCP sockets |
 //! | [`udp`], [`multicast`] | `RoCEv2` data sockets, and the groups that they are members of |
 //! | [`tcp`] | connections of iWARP |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
@@ -53,6 +54,7 @@ pub mod poll;
 pub mod program;
 pub mod random;
 pub mod ring;
+pub mod sock_diag;
 pub mod tcp;
 pub mod thread;
 pub mod timer;

@@ -47,10 +47,13 @@ impl PreloadObstacle {
 const HEAD: usize = 2048;
 /// Entries of the dynamic section that are looked at. Compilers put a sanitizer's first.
 const ENTRIES: usize = 128;
+/// Bytes of a segment of notes that are looked at.
+const NOTES: usize = 512;
 /// Segments by their kinds, and entries of the dynamic section by theirs: see elf(5).
 const LOAD: u64 = 1;
 const DYNAMIC: u64 = 2;
 const INTERPRETER: u64 = 3;
+const NOTE: u64 = 4;
 const NEEDED: u64 = 1;
 const STRINGS: u64 = 5;
 /// Libraries that must be loaded first, by what their names begin with: those of gcc and of clang.
@@ -76,6 +79,48 @@ pub fn obstacle(path: &CStr) -> Option<PreloadObstacle> {
         return Some(PreloadObstacle::MoreRights);
     }
     obstacle_in(head, |buffer, at| file.read(buffer, at))
+}
+
+/// Whether a program's file was made by Go's linker: such a program makes its system calls itself,
+/// even where it takes libraries from `LD_PRELOAD`.
+#[must_use]
+pub fn is_of_go(path: &CStr) -> bool {
+    File::open(path).is_some_and(|file| {
+        let mut head = [0; HEAD];
+        let length = file.read(&mut head, 0);
+        is_of_go_in(&head[..length], |buffer, at| file.read(buffer, at))
+    })
+}
+
+fn is_of_go_in(head: &[u8], read: impl Fn(&mut [u8], u64) -> usize) -> bool {
+    let is_go = |segment: PreloadSegment| {
+        let mut notes = [0; NOTES];
+        let length = usize::try_from(segment.size).map_or(NOTES, |size| size.min(NOTES));
+        let length = read(&mut notes[..length], segment.offset);
+        has_note_of_go(&notes[..length])
+    };
+    head.starts_with(b"\x7fELF\x02\x01") && segments(head).filter(|s| s.kind == NOTE).any(is_go)
+}
+
+/// Whether one of the notes is Go's build id. A note has the lengths of its name and of its
+/// content, its type, and both, each from a multiple of 4 on.
+fn has_note_of_go(mut notes: &[u8]) -> bool {
+    loop {
+        let field = |at| usize::try_from(number(notes, at, 4)?).ok();
+        let [Some(name), Some(content)] = [0, 4].map(field) else {
+            return false;
+        };
+        if notes.get(12..16) == Some(b"Go\0\0") && name == 4 {
+            return true;
+        }
+        let length = [name, content].iter().try_fold(12_usize, |sum, part| {
+            sum.checked_add(part.checked_next_multiple_of(4)?)
+        });
+        let Some(rest) = length.and_then(|length| notes.get(length..)) else {
+            return false;
+        };
+        notes = rest;
+    }
 }
 
 /// The obstacle of an ELF file, by its first bytes and by what `read` finds further on.
@@ -249,6 +294,26 @@ mod tests {
         assert_eq!(obstacle(c"/proc/self/exe"), None);
         assert_eq!(obstacle(c"/no such program"), None);
         assert_eq!(found(&this()), None);
+    }
+
+    #[test]
+    fn programs_of_go_have_a_note() {
+        assert!(!is_of_go(c"/proc/self/exe") && !is_of_go(c"/no such program"));
+        let note = |name: &[u8; 4], content: u8| {
+            let mut bytes = vec![4, 0, 0, 0, content, 0, 0, 0, 4, 0, 0, 0];
+            bytes.extend(name);
+            bytes.resize(16 + usize::from(content.next_multiple_of(4)), b'x');
+            bytes
+        };
+        let others = [note(b"GNU\0", 20), note(b"GNU\0", 5)].concat();
+        assert!(!has_note_of_go(&others));
+        assert!(has_note_of_go(
+            &[others.clone(), note(b"Go\0\0", 83)].concat()
+        ));
+        assert!(!has_note_of_go(&[&others[..], &[0xff; 40]].concat()));
+        for length in 0..others.len() {
+            assert!(!has_note_of_go(&others[..length]));
+        }
     }
 
     #[test]

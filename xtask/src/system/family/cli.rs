@@ -62,12 +62,18 @@ fn doctor(stage: &Stage) -> Outcome {
         "same host",
         "UDP port 4791",
         "sees the devices",
+        "a program can have",
+        "can become streams",
     ] {
         contains(&healthy.output(), text)?;
     }
     let mut refused = ask(&[&ferroce, "doctor", "--", "su"])?;
     refused.end_with(1)?;
     contains(&refused.output(), "runs with more rights")?;
+    contains(
+        &refused.output(),
+        "stay on TCP: it does not get the library",
+    )?;
     // Its loopback interface is down.
     let mut bare = ask(&["unshare", "--user", "--net", &ferroce, "doctor"])?;
     bare.end_with(1)?;
