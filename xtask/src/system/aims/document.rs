@@ -52,7 +52,7 @@ fn met(verdict: &Verdict) -> &'static str {
 fn unit(verdict: &Verdict) -> &'static str {
     let named = verdict.aim.work;
     match verdict.aim.number {
-        _ if named.starts_with("resident bytes") => "B",
+        _ if named.starts_with("resident bytes") || named.starts_with("memory") => "B",
         _ if named.starts_with("processor time") => "ms/s",
         Number::Latency => "µs",
         Number::Bandwidth => "GB/s",

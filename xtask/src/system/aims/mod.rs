@@ -5,11 +5,15 @@
 //! `cargo xtask aims --write-table` writes `docs/performance.md`.
 
 mod asleep;
+mod batches;
 mod document;
+mod iwarp;
 mod probe;
 mod rounds;
 mod sizes;
+mod sockets;
 mod table;
+mod tails;
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,10 +23,14 @@ use crate::document::Mode;
 use crate::workspace::Workspace;
 use crate::{cleanup, packages, sh};
 use asleep::ASLEEP;
+use batches::{LISTS, MANY};
+use iwarp::IWARP;
 use probe::Probe;
 use rounds::Round;
 use sizes::SIZES;
+use sockets::SOCKETS;
 use table::{AIMS, Aim};
+use tails::TAILS;
 
 /// Time for all rounds of an aim.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -46,8 +54,18 @@ struct Verdict {
 impl Verdict {
     /// Whether the aim is met; `None` if there is none.
     fn met(&self) -> Option<bool> {
-        self.aim.limit.map(|limit| limit.holds(self.ratio))
+        let step = self.aim.step();
+        self.aim
+            .limit
+            .map(|limit| limit.holds(self.ratio, self.ours, step))
     }
+}
+
+/// All aims.
+fn all() -> impl Iterator<Item = &'static Aim> {
+    [AIMS, SIZES, TAILS, LISTS, MANY, ASLEEP, IWARP, SOCKETS]
+        .into_iter()
+        .flatten()
 }
 
 /// Measures the aims whose names contain `filter`, prints each, and writes the document.
@@ -62,8 +80,7 @@ pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(),
     println!("load average {load} at the start");
     let mut verdicts = Vec::new();
     let mut failed = Vec::new();
-    let all = AIMS.iter().chain(SIZES).chain(ASLEEP);
-    for aim in all.filter(|aim| aim.name().contains(filter)) {
+    for aim in all().filter(|aim| aim.name().contains(filter)) {
         match measure(aim, &bin, &logs) {
             Ok(verdict) => {
                 println!("{}", document::line(&verdict));

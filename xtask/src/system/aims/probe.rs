@@ -2,6 +2,9 @@
 
 use serde_json::Value;
 
+use super::iwarp::OverTcp;
+use super::sockets::Traffic;
+use super::tails::UcxPing;
 use crate::system::family::{impair, pairs, repair};
 use crate::system::{Side, Stage};
 
@@ -10,6 +13,12 @@ use crate::system::{Side, Stage};
 pub(super) enum Number {
     /// Microseconds, median.
     Latency,
+    /// Microseconds, mean.
+    Mean,
+    /// Microseconds that 99 of a hundred do not take.
+    Tail,
+    /// The mean divided by the median.
+    Stretch,
     /// GB/s.
     Bandwidth,
     /// Million operations per second.
@@ -38,18 +47,27 @@ pub(super) enum Probe {
     Qperf(&'static str),
     /// `cmtime`: microseconds per connection, with that many.
     Connections(&'static str),
+    /// `connect-rate` of the system tests, by `cm` or `tcp`: microseconds for a connection that is
+    /// made and ended, one after the other, both sides asleep.
+    ConnectRate(&'static str),
     /// `many-pairs` of the system tests: resident bytes of one of so many connected, idle queue
     /// pairs.
     Pairs(&'static str),
     /// What an idle device costs.
     Idle,
+    /// `ucx_perftest`, for what the median hides.
+    Ucx(UcxPing),
+    /// Programs on sockets.
+    Sockets(Traffic),
     /// A number that needs no measurement.
     Given(f64),
+    /// The second wire, or bare TCP.
+    OverTcp(OverTcp),
 }
 
 /// The TCP or UDP port of the servers.
-const PORT: u16 = 18515;
-const PORT_WORD: &str = "18515";
+pub(super) const PORT: u16 = 18515;
+pub(super) const PORT_WORD: &str = "18515";
 /// sockperf's alone: it does not reuse addresses, so it cannot listen where a connection of the
 /// program before it, of which the server was the first to close, is remembered for a minute. The
 /// others can.
@@ -69,14 +87,18 @@ impl Probe {
             Self::Sockperf => "sockperf UDP".into(),
             Self::Qperf(test) => format!("qperf {test}"),
             Self::Connections(count) => format!("cmtime -c {count}"),
+            Self::ConnectRate(by) => format!("connect-rate {by}"),
             Self::Pairs(count) => format!("many-pairs {count}"),
             Self::Idle => "idle.py".into(),
+            Self::Ucx(_) => "UCX posix+cma".into(),
+            Self::Sockets(traffic) => traffic.name(),
             Self::Given(_) => "given".into(),
+            Self::OverTcp(probe) => probe.name(),
         }
     }
 
     /// The command line of the client, for people.
-    pub(super) fn command(&self) -> String {
+    pub(super) fn command(&self, number: Number) -> String {
         match self {
             Self::Perftest(words) => format!("ferroce run -- {} -F SERVER", words.join(" ")),
             Self::Lossy(words, lost) => {
@@ -94,11 +116,18 @@ impl Probe {
             Self::Sockperf => "sockperf pp -i SERVER -t 1 -m 14".into(),
             Self::Qperf(test) => format!("qperf SERVER -t 1 -m 8 {test}"),
             Self::Connections(count) => format!("ferroce run -- cmtime -s SERVER -c {count}"),
+            Self::ConnectRate("tcp") => "connect-rate tcp client 2000 SERVER PORT".into(),
+            Self::ConnectRate(by) => {
+                format!("ferroce run -- connect-rate {by} client 2000 SERVER PORT")
+            }
             Self::Pairs(count) => {
                 format!("ferroce run -- many-pairs client verbs {count} SERVER PORT")
             }
             Self::Idle => "ferroce run -- python3 idle.py".into(),
+            Self::Ucx(ping) => ping.command(number),
+            Self::Sockets(traffic) => traffic.command(),
             Self::Given(number) => number.to_string(),
+            Self::OverTcp(probe) => probe.command(),
         }
     }
 
@@ -106,6 +135,8 @@ impl Probe {
     pub(super) fn measure(&self, stage: &Stage, number: Number) -> Result<f64, String> {
         let server = stage.ipv4();
         match *self {
+            Self::Ucx(ref ping) => ping.measure(stage, number),
+            Self::OverTcp(ref probe) => probe.measure(stage, number),
             Self::Perftest(words) => perftest(stage, words, number),
             Self::Lossy(words, lost) => {
                 impair(stage, &drops(lost))?;
@@ -121,6 +152,7 @@ impl Probe {
             Self::Sockperf => sockperf(stage, server),
             Self::Qperf(test) => qperf(stage, server, test),
             Self::Connections(count) => connections(stage, count),
+            Self::ConnectRate(by) => connect_rate(stage, by),
             Self::Pairs(count) => {
                 let output = pairs(stage, "verbs", count)?;
                 let mut lines = output.lines().rev();
@@ -132,6 +164,7 @@ impl Probe {
                 let output = stage.run(Side::A, &words)?;
                 last_number(output.lines().last()).ok_or_else(|| unread("idle.py"))
             }
+            Self::Sockets(traffic) => traffic.measure(stage, number),
             Self::Given(number) => Ok(number),
         }
     }
@@ -149,7 +182,12 @@ fn iperf3(stage: &Stage, server: &str) -> Result<f64, String> {
         &client,
     )?;
     let parsed: Value = serde_json::from_str(&output).map_err(|e| e.to_string())?;
-    let bits = parsed["end"]["sum_received"]["bits_per_second"].as_f64();
+    iperf3_number(&parsed)
+}
+
+/// GB/s that the receiver of iperf3 got.
+pub(super) fn iperf3_number(results: &Value) -> Result<f64, String> {
+    let bits = results["end"]["sum_received"]["bits_per_second"].as_f64();
     bits.map(|bits| bits / 8e9).ok_or_else(|| unread("iperf3"))
 }
 
@@ -192,11 +230,11 @@ fn qperf(stage: &Stage, server: &str, test: &str) -> Result<f64, String> {
 }
 
 /// What nft is told.
-fn drops(of_thousand: u32) -> String {
+pub(super) fn drops(of_thousand: u32) -> String {
     format!("numgen random mod 1000 < {of_thousand} drop")
 }
 
-fn unread(program: &str) -> String {
+pub(super) fn unread(program: &str) -> String {
     format!("{program} printed what was not expected; see the logs")
 }
 
@@ -206,12 +244,17 @@ fn numbers(line: &str) -> Vec<f64> {
         .collect()
 }
 
-fn last_number(line: Option<&str>) -> Option<f64> {
+pub(super) fn last_number(line: Option<&str>) -> Option<f64> {
     numbers(line?).last().copied()
 }
 
 /// A server and a client of a program that has nothing to do with RDMA; what the client printed.
-fn bare_pair(stage: &Stage, port: u16, server: &[&str], client: &[&str]) -> Result<String, String> {
+pub(super) fn bare_pair(
+    stage: &Stage,
+    port: u16,
+    server: &[&str],
+    client: &[&str],
+) -> Result<String, String> {
     let mut server = stage.bare(Side::A, server).label("server").start()?;
     server.listens_on_tcp(port)?;
     let mut client = stage.bare(Side::B, client).start()?;
@@ -231,9 +274,10 @@ fn perftest(stage: &Stage, words: &[&str], number: Number) -> Result<f64, String
     table_row(&client.output(), number).ok_or_else(|| unread(words[0]))
 }
 
-/// The last row of perftest's table. Latency: bytes, iterations, min, max, typical …; bandwidth:
-/// bytes, iterations, peak, average (MiB/s), million messages per second.
-fn table_row(output: &str, number: Number) -> Option<f64> {
+/// The last row of perftest's table. Latency: bytes, iterations, min, max, typical, average,
+/// deviation, 99 % …; bandwidth: bytes, iterations, peak, average (MiB/s), million messages per
+/// second.
+pub(super) fn table_row(output: &str, number: Number) -> Option<f64> {
     let row = |line: &str| {
         let numbers: Option<Vec<f64>> = line
             .split_whitespace()
@@ -242,7 +286,11 @@ fn table_row(output: &str, number: Number) -> Option<f64> {
         numbers.filter(|numbers| numbers.len() >= 5)
     };
     let numbers = output.lines().rev().find_map(row)?;
+    let of_latency = |at: usize| numbers.get(at).copied();
     Some(match number {
+        Number::Mean => of_latency(5)?,
+        Number::Tail => of_latency(7)?,
+        Number::Stretch => of_latency(5)? / numbers[4],
         Number::Latency => numbers[4],
         Number::Bandwidth => numbers[3] * f64::from(1 << 20) / 1e9,
         Number::Rate => numbers[4],
@@ -250,14 +298,14 @@ fn table_row(output: &str, number: Number) -> Option<f64> {
 }
 
 /// What makes `ferroce` measure one thing.
-fn bench_words<'a>(name: &'a str, size: &'a str) -> [&'a str; 10] {
+pub(super) fn bench_words<'a>(name: &'a str, size: &'a str) -> [&'a str; 10] {
     [
         "bench", "--peers", "--only", name, "--sizes", size, "--rounds", "1", "--time", "300",
     ]
 }
 
 /// The same, for people.
-fn bench_line(name: &str, size: &str) -> String {
+pub(super) fn bench_line(name: &str, size: &str) -> String {
     let quoted = format!("'{name}'");
     format!("ferroce {}", bench_words(&quoted, size).join(" "))
 }
@@ -280,17 +328,50 @@ fn bench(
     .concat();
     let mut process = stage.bare(Side::A, &words).label("bench").start()?;
     process.succeed()?;
-    let results: Value =
-        serde_json::from_str(&process.output()).map_err(|e| format!("ferroce bench: {e}"))?;
+    bench_median(&process.output(), name, number)
+}
+
+/// The number that `ferroce bench --json` has printed.
+pub(super) fn bench_median(output: &str, name: &str, number: Number) -> Result<f64, String> {
+    let results: Value = serde_json::from_str(output).map_err(|e| format!("ferroce bench: {e}"))?;
+    bench_number(&results, name, number)
+}
+
+/// One number of `ferroce bench`'s results.
+pub(super) fn bench_number(results: &Value, name: &str, number: Number) -> Result<f64, String> {
     let all = results["series"].as_array().map_or(&[][..], Vec::as_slice);
     let found = all.iter().find(|series| series["name"] == name);
     let median = found.map(|series| &series["points"][0]["median"]);
     let value = median.and_then(|median| match number {
         Number::Latency => median["latency"]["median"].as_f64(),
+        Number::Tail => median["latency"]["p99"].as_f64(),
+        Number::Mean | Number::Stretch => None,
         Number::Bandwidth => median["bandwidth"].as_f64().map(|bytes| bytes / 1e9),
         Number::Rate => median["rate"].as_f64().map(|rate| rate / 1e6),
     });
     value.ok_or_else(|| format!("{name}: {}", results["left_out"]))
+}
+
+/// What `connect-rate` prints, of RDMA connections or of bare TCP.
+fn connect_rate(stage: &Stage, by: &str) -> Result<f64, String> {
+    let program = stage.built("connect-rate");
+    let launch = |side, words: &[&str]| {
+        let words = [&[&*program, by], words].concat();
+        match by {
+            "tcp" => stage.bare(side, &words).start(),
+            _ => stage.start(side, &words),
+        }
+    };
+    let mut server = launch(Side::A, &["server"])?;
+    server.says("listening on port")?;
+    let port = last_number(server.output().lines().last()).ok_or_else(|| unread("connect-rate"))?;
+    let mut client = launch(
+        Side::B,
+        &["client", "2000", stage.ipv4(), &port.to_string()],
+    )?;
+    client.succeed()?;
+    server.succeed()?;
+    last_number(client.output().lines().last()).ok_or_else(|| unread("connect-rate"))
 }
 
 /// `cmtime`'s time of the step that connects, per connection.
