@@ -5,7 +5,7 @@ use ferroce_proto::iwarp::mpa::{Ticket, WithinHost};
 use ferroce_proto::iwarp::qp::CLOSE_HOLD;
 
 use super::connect::check_private_data;
-use super::{SetupStage, StreamHold, wishes};
+use super::{GRANTED_FIRST, SetupStage, StreamHold, wishes};
 use crate::Error;
 use crate::cm::service::Work;
 use crate::cm::{ConnParam, EventKind, EventParam};
@@ -32,7 +32,8 @@ impl Work<'_> {
             }),
             _ => WithinHost::No,
         };
-        let accepted = responder.accept(&wishes(param, within_host), &param.private_data);
+        let wishes = wishes(param, within_host, GRANTED_FIRST);
+        let accepted = responder.accept(&wishes, &param.private_data);
         let (reply, agreement) = accepted
             .map_err(|e| Error::invalid(e.to_string()))?
             .ok_or_else(gone)?;

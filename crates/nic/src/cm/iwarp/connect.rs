@@ -9,7 +9,7 @@ use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::{Initiator, WithinHost};
 use ferroce_proto::time::Time;
 
-use super::{Setup, SetupStage, StreamHold, wishes};
+use super::{OFFERED_FIRST, Setup, SetupStage, StreamHold, wishes};
 use crate::Error;
 use crate::cm::ConnParam;
 use crate::cm::service::Work;
@@ -163,7 +163,7 @@ impl Work<'_> {
             Some(dst) if self.host.goes_within_host(dst.ip()) => WithinHost::Welcome,
             _ => WithinHost::No,
         };
-        let wishes = wishes(param, within_host);
+        let wishes = wishes(param, within_host, OFFERED_FIRST);
         let (initiator, request) =
             Initiator::new(self.now, wishes, &param.private_data).map_err(std::io::Error::other)?;
         send_whole(&socket, &request)?;

@@ -327,8 +327,14 @@ impl Work<'_> {
     }
 }
 
+/// First messages that an initiator offers: none. siw (Linux 6.1) panics if a connection ends before
+/// the message that it waits for then.
+const OFFERED_FIRST: Rtr = Rtr::empty();
+/// First messages that a responder grants (RFC 6581, 9). A SEND would take a receive of the program.
+const GRANTED_FIRST: Rtr = Rtr::WRITE.union(Rtr::READ);
+
 /// What this end wants of a connection.
-fn wishes(param: &ConnParam, within_host: WithinHost) -> Wishes {
+fn wishes(param: &ConnParam, within_host: WithinHost, rtr: Rtr) -> Wishes {
     Wishes {
         revision: 2,
         crc: wants_crc(),
@@ -337,8 +343,7 @@ fn wishes(param: &ConnParam, within_host: WithinHost) -> Wishes {
         ird: param.responder_resources.into(),
         max_ird: MAX_IRD,
         ord: param.initiator_depth.into(),
-        // siw (Linux 6.1) panics if a connection ends before the message that it waits for then.
-        rtr: Rtr::empty(),
+        rtr,
         mark: true,
         within_host,
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ferroce_os::clock;
+use ferroce_proto::iwarp::mpa::Ready;
 
 use super::net::Net;
 use super::process::Proc;
@@ -129,6 +130,44 @@ fn a_refused_connection_stays_for_its_peer_to_close_but_not_for_long() {
     drop(prompt);
     assert!(proc.serve_streams(PATIENCE), "no end came");
     assert_eq!(proc.service().refused_stay_until(), None);
+}
+
+/// An enhanced request (RFC 6581, 4) that wants to begin with a first message of one of these kinds
+/// (C, D of the ORD word), and the words of the reply.
+fn words_of_reply(proc: &Proc, channel: &Arc<EventChannel>, offered: u16) -> [u16; 2] {
+    let (_listener, port) = proc.listen(channel, "127.0.0.1:0");
+    let mut peer = stranger(port);
+    let [a, b] = (offered | 3).to_be_bytes();
+    let words = [0x80, 2, a, b];
+    let start = b"MPA ID Req Frame\x10\x02\x00\x04";
+    peer.write_all(&[&start[..], &words].concat()).unwrap();
+    let request = await_event(proc, channel, EventKind::ConnectRequest, 0);
+    request.id.accept(&param_of_server(b"")).unwrap();
+    expect(channel, EventKind::Established, 0);
+    let mut reply = [0; 24];
+    peer.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply[..20], b"MPA ID Rep Frame\x10\x02\x00\x04");
+    [20, 22].map(|at| u16::from_be_bytes([reply[at], reply[at + 1]]))
+}
+
+#[test]
+fn a_responder_grants_a_first_message_that_the_initiator_offers() {
+    const FIRST: u16 = 0x8000;
+    const KINDS: u16 = 0xc000;
+    let (_net, proc) = start(Protocols::IWARP);
+    let channel = proc.channel();
+    for (offered, granted, ready) in [
+        (0xc000, 0x8000, Some(Ready::Write)),
+        (0x4000, 0x4000, Some(Ready::Read)),
+        // A SEND only, which would take a receive of the program.
+        (0, 0, None),
+    ] {
+        let [ird, ord] = words_of_reply(&proc, &channel, offered);
+        assert_eq!(ird & FIRST != 0, ready.is_some(), "{offered:#x}");
+        assert_eq!(ord & KINDS, granted, "{offered:#x}");
+        let connections = std::mem::take(&mut *lock(&proc.connections));
+        assert_eq!(connections[0].1.agreement.ready, ready);
+    }
 }
 
 /// A port that nobody listens on, and an identifier that connects to it.
