@@ -4,9 +4,11 @@
 mod common;
 
 use common::bytes;
-use ferroce_proto::iwarp::StreamEvent;
+use ferroce_proto::iwarp::ddp::Header;
 use ferroce_proto::iwarp::mpa::{Ready, Rtr, Wishes};
+use ferroce_proto::iwarp::rdmap::Opcode;
 use ferroce_proto::iwarp::testkit::{Pair, Setup};
+use ferroce_proto::iwarp::{SegmentWay, StreamEvent};
 use ferroce_proto::mr::Access;
 use ferroce_proto::rc::SharedRecv;
 use ferroce_proto::testkit::{Arena, PD, Rng, Side, remote, sge, wr};
@@ -413,6 +415,37 @@ fn a_responder_waits_for_the_initiator_as_agreed() {
         let read = wr(2, SendOp::Read(to_b(&pair)), vec![pair.sge(Side::A, 0, 64)]);
         pair.send(Side::A, read);
         pair.until(|p| p.a.results.send.len() == 1);
+    }
+}
+
+#[test]
+fn segments_are_told_of_at_both_ends_if_somebody_watches() {
+    for (watched, setup) in [false, true]
+        .into_iter()
+        .flat_map(|watched| framings().map(move |setup| (watched, Setup { watched, ..setup })))
+    {
+        let mut pair = Pair::new(setup);
+        pair.recv(Side::B, 7, vec![pair.sge(Side::B, THERE, 64)]);
+        let write = SendOp::Write(to_b(&pair));
+        for wr in [work(&pair, 1, write, 3000), work(&pair, 2, SendOp::Send, 5)] {
+            pair.send(Side::A, wr);
+        }
+        pair.run();
+        let seen = |pair: &mut Pair, side| std::mem::take(&mut pair.node(side).results.segments);
+        let (out, came) = (seen(&mut pair, Side::A), seen(&mut pair, Side::B));
+        if !watched {
+            assert!(out.is_empty() && came.is_empty());
+            continue;
+        }
+        let is = |way| move |segment: &(SegmentWay, Header, usize)| segment.0 == way;
+        assert!(out.iter().all(is(SegmentWay::Out)) && came.iter().all(is(SegmentWay::In)));
+        let plain = |all: &[(SegmentWay, Header, usize)]| {
+            all.iter().map(|s| (s.1, s.2)).collect::<Vec<_>>()
+        };
+        assert_eq!(plain(&out), plain(&came));
+        let (last, writes) = out.split_last().unwrap();
+        assert_eq!(writes.iter().map(|s| s.2).sum::<usize>(), 3000);
+        assert_eq!((last.1.opcode(), last.2), (Opcode::Send, 5));
     }
 }
 

@@ -25,5 +25,5 @@ mod bytes;
 mod vectors;
 
 pub use chunk::Chunk;
-pub use qp::{Ended, IwQp, StreamEvent, Teardown};
+pub use qp::{Ended, IwQp, SegmentWay, StreamEvent, Teardown};
 pub use terminate::{Reason, Terminate, Violation};

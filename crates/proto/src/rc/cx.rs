@@ -2,6 +2,8 @@
 
 use super::Rendezvous;
 use crate::ids::{Key, PdId, Srqn};
+use crate::iwarp::SegmentWay;
+use crate::iwarp::ddp::Header;
 use crate::mr::{Memory, Piece, Rights};
 use crate::time::Time;
 use crate::verbs::{QpEvent, RecvWr, Wc};
@@ -35,6 +37,12 @@ pub trait Sink {
     /// Something to count.
     fn note(&mut self, what: Noted) {
         let _ = what;
+    }
+
+    /// A segment over iWARP has come, or is packed, with so many bytes of payload. Told where
+    /// [`IwQp::watch_segments`](crate::iwarp::IwQp::watch_segments) asked for it.
+    fn segment(&mut self, way: SegmentWay, header: &Header, payload: usize) {
+        let _ = (way, header, payload);
     }
 
     /// Takes a receive work request from the shared receive queue, if the queue pair has one and it

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 
 use super::Arena;
 use crate::ids::{Key, PdId, Qpn, Srqn};
+use crate::iwarp::SegmentWay;
+use crate::iwarp::ddp::Header;
 use crate::mr::{Access, Accessor, Piece, Region, Rights, WINDOW_KEY_BITS, WindowBind, WindowType};
 use crate::rc::{Cx, LocalCx, Noted, RcConfig, RcQp, Rendezvous, SharedRecv, Sink, Taken};
 use crate::time::Time;
@@ -53,6 +55,8 @@ pub struct Results {
     pub grant_ended: Option<usize>,
     /// How often each of [`Noted::ALL`] was noted.
     pub noted: [u32; Noted::ALL.len()],
+    /// Segments over iWARP that were told of, with the bytes of their payloads.
+    pub segments: Vec<(SegmentWay, Header, usize)>,
 }
 
 impl Results {
@@ -98,6 +102,10 @@ impl Sink for Results {
 
     fn note(&mut self, what: Noted) {
         self.noted[what as usize] += 1;
+    }
+
+    fn segment(&mut self, way: SegmentWay, header: &Header, payload: usize) {
+        self.segments.push((way, *header, payload));
     }
 
     fn event(&mut self, event: QpEvent) {

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 
 use ferroce_proto::ids::{Key, PdId, Srqn};
+use ferroce_proto::iwarp::SegmentWay;
+use ferroce_proto::iwarp::ddp::Header;
 use ferroce_proto::mr::Piece;
 use ferroce_proto::rc::{Noted, Rendezvous, SharedRecv, Sink, Taken};
 use ferroce_proto::verbs::{QpEvent, QpType, Wc, WcOpcode, WcStatus};
@@ -79,6 +81,18 @@ impl Sink for Results<'_, '_> {
         match what {
             Noted::Sent => self.sent += 1,
             what => self.count(what, 1),
+        }
+    }
+
+    fn segment(&mut self, way: SegmentWay, header: &Header, payload: usize) {
+        let qpn = self.qp.qpn.get();
+        match way {
+            SegmentWay::In => {
+                tracing::trace!(target: "ferroce::packet", qpn, ?header, payload, "in");
+            }
+            SegmentWay::Out => {
+                tracing::trace!(target: "ferroce::packet", qpn, ?header, payload, "out");
+            }
         }
     }
 

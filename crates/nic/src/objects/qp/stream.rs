@@ -68,6 +68,10 @@ impl Qp {
         let Some(iwarp) = iwarp_of(&mut locked).filter(|iwarp| iwarp.agreement().is_none()) else {
             return Err(wrong());
         };
+        // Asked once for the connection, so that a segment costs nothing where nobody reads of it.
+        if tracing::enabled!(target: "ferroce::packet", tracing::Level::TRACE) {
+            iwarp.watch_segments();
+        }
         if !iwarp.connect(now, &connection.agreement, connection.segment()) {
             return Err(wrong());
         }

@@ -23,5 +23,5 @@ pub use agree::{Agreement, Ready, Wishes, WithinHost};
 pub use deframe::{Deframed, Deframer};
 pub use frame::{Frame, FrameKind, ReadWords, Rtr, StartupError, Ticket};
 pub use initiator::{Initiator, Outcome};
-pub use outgoing::{Framing, OutgoingFpdus, Run};
+pub use outgoing::{AppendedFpdu, Framing, OutgoingFpdus, Run};
 pub use responder::{Asked, Responder};

@@ -120,6 +120,15 @@ impl<P> Part<P> {
     }
 }
 
+/// What an FPDU has, for people who watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppendedFpdu {
+    /// Header of the segment, and what stands between it and the payload.
+    pub header: Vec<u8>,
+    /// Bytes of payload.
+    pub payload: usize,
+}
+
 /// FPDUs that TCP has not taken yet.
 #[derive(Debug)]
 pub struct OutgoingFpdus<P> {
@@ -135,6 +144,8 @@ pub struct OutgoingFpdus<P> {
     left: usize,
     /// FPDUs that were appended.
     pushed: u32,
+    /// Those that [`take_watched`](Self::take_watched) has not returned, if they are watched.
+    watched: Option<Vec<AppendedFpdu>>,
 }
 
 impl<P> Default for OutgoingFpdus<P> {
@@ -147,11 +158,22 @@ impl<P> Default for OutgoingFpdus<P> {
             in_fpdu: false,
             left: 0,
             pushed: 0,
+            watched: None,
         }
     }
 }
 
 impl<P> OutgoingFpdus<P> {
+    /// From now on [`take_watched`](Self::take_watched) tells of the FPDUs that are appended.
+    pub fn watch(&mut self) {
+        self.watched.get_or_insert_default();
+    }
+
+    /// FPDUs that were appended since the last call, if they are [watched](Self::watch).
+    pub fn take_watched(&mut self) -> Vec<AppendedFpdu> {
+        self.watched.as_mut().map_or_else(Vec::new, core::mem::take)
+    }
+
     /// Bytes that TCP has not taken.
     #[must_use]
     pub const fn left(&self) -> usize {
@@ -212,7 +234,7 @@ impl<P> OutgoingFpdus<P> {
             None => framing.close(&mut self.buffer, begin),
         }
         self.add(Part::Buffered(self.buffer.len() - begin));
-        self.end(done);
+        self.end(done, header, len - header.len());
         Ok(())
     }
 
@@ -228,13 +250,17 @@ impl<P> OutgoingFpdus<P> {
         let tail = fpdu_len(ulpdu) - LENGTH_LEN - ulpdu;
         self.buffer.resize(self.buffer.len() + tail, 0);
         self.add(Part::Buffered(tail));
-        self.end(done);
+        self.end(done, header, len as usize);
     }
 
-    /// Ends an FPDU.
-    fn end(&mut self, done: Option<u64>) {
+    /// Ends an FPDU with this header and so many bytes of payload.
+    fn end(&mut self, done: Option<u64>, header: &[u8], payload: usize) {
         self.parts.push_back(Part::End(done));
         self.pushed = self.pushed.wrapping_add(1);
+        if let Some(watched) = &mut self.watched {
+            let header = header.to_vec();
+            watched.push(AppendedFpdu { header, payload });
+        }
     }
 
     /// Adds bytes; those that lie side by side in the buffer become one run.

@@ -118,6 +118,15 @@ pub enum Teardown {
     Reset,
 }
 
+/// Which way a segment goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentWay {
+    /// It came from the peer.
+    In,
+    /// It is packed to go to the peer.
+    Out,
+}
+
 /// When an end may send its first FPDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
@@ -160,6 +169,8 @@ pub struct IwQp {
     teardown: Teardown,
     /// Events that were not polled yet.
     news: (bool, bool),
+    /// The sink is told of each segment.
+    is_watched: bool,
 }
 
 impl IwQp {
@@ -180,6 +191,7 @@ impl IwQp {
             has_terminated: false,
             teardown: Teardown::Keep,
             news: (false, false),
+            is_watched: false,
         }
     }
 
@@ -215,6 +227,12 @@ impl IwQp {
         self.shared.attr.qp_access_flags = access;
     }
 
+    /// Lets [`Sink::segment`](crate::rc::Sink::segment) hear of each segment of the connection. To
+    /// be called before [`connect`](Self::connect).
+    pub const fn watch_segments(&mut self) {
+        self.is_watched = true;
+    }
+
     /// Both ends have agreed: the queue pair moves to RTS. FPDUs fit TCP segments of `segment`
     /// bytes; 65536 makes them as long as can be. Returns whether it was in INIT.
     pub fn connect(&mut self, now: Time, agreement: &Agreement, segment: usize) -> bool {
@@ -226,6 +244,10 @@ impl IwQp {
         attr.max_rd_atomic = u8::try_from(agreement.ord).unwrap_or(u8::MAX);
         attr.max_dest_rd_atomic = u8::try_from(agreement.ird).unwrap_or(u8::MAX);
         let framing = Framing::new(agreement);
+        let mut outgoing = OutgoingFpdus::default();
+        if self.is_watched {
+            outgoing.watch();
+        }
         let gate = match agreement {
             Agreement {
                 ticket: Some(_), ..
@@ -248,7 +270,7 @@ impl IwQp {
             deframer: Deframer::new(agreement),
             max_ulpdu: framing.max_ulpdu(segment),
             framing,
-            outgoing: OutgoingFpdus::default(),
+            outgoing,
             gate,
             heard: false,
             processed: 0,

@@ -2,9 +2,9 @@
 
 use alloc::collections::VecDeque;
 
-use super::IwQp;
 use super::end::StreamStop;
 use super::untagged::UntaggedMessage;
+use super::{IwQp, SegmentWay};
 use crate::ids::PdId;
 use crate::iwarp::ddp::{Header, Segment, Untagged};
 use crate::iwarp::mpa::Agreement;
@@ -89,8 +89,25 @@ impl IwQp {
     ) -> Result<(), StreamStop> {
         Segment::parse(ulpdu)
             .map_err(StreamStop::from)
-            .and_then(|segment| self.on_segment(cx, agreement, &segment))
+            .and_then(|segment| {
+                if self.is_watched {
+                    tell_segment(cx, SegmentWay::In, &segment, 0);
+                }
+                self.on_segment(cx, agreement, &segment)
+            })
             .map_err(|stop| stop.about(ulpdu))
+    }
+
+    /// Tells the sink what was packed since the last call.
+    pub(super) fn tell_packed(&mut self, cx: &mut Cx<'_>) {
+        let Some(stream) = self.stream.as_mut().filter(|_| self.is_watched) else {
+            return;
+        };
+        for fpdu in stream.outgoing.take_watched() {
+            if let Ok(segment) = Segment::parse(&fpdu.header) {
+                tell_segment(cx, SegmentWay::Out, &segment, fpdu.payload);
+            }
+        }
     }
 
     fn on_segment(
@@ -144,6 +161,12 @@ impl IwQp {
         }
         Ok(())
     }
+}
+
+/// Tells the sink of a segment, behind whose bytes so many follow.
+fn tell_segment(cx: &mut Cx<'_>, way: SegmentWay, segment: &Segment<'_>, more: usize) {
+    let payload = segment.payload.len() + more;
+    cx.sink.segment(way, &segment.header, payload);
 }
 
 /// The peer ends the stream. What it says is never answered (RFC 5040, 4.8).

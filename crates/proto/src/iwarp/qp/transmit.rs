@@ -42,6 +42,7 @@ impl IwQp {
     pub fn transmit(&mut self, cx: &mut Cx<'_>, write: &mut dyn FnMut(&[Piece<'_>]) -> usize) {
         loop {
             self.pack(cx, MAX_PACKED);
+            self.tell_packed(cx);
             let Some(stream) = &self.stream else { return };
             if stream.outgoing.left() == 0 || self.teardown == Teardown::Reset {
                 return self.on_drained(cx);

@@ -33,6 +33,8 @@ pub struct Setup {
     pub sq_sig_all: bool,
     pub shared_recv: bool,
     pub access: Access,
+    /// The results of both ends have their segments.
+    pub watched: bool,
     /// The connection breaks in the direction of A, of B.
     pub cuts: [Option<Cut>; 2],
 }
@@ -74,6 +76,7 @@ impl Default for Setup {
                 | Access::REMOTE_WRITE
                 | Access::REMOTE_READ
                 | Access::REMOTE_ATOMIC,
+            watched: false,
             cuts: [None, None],
         }
     }
@@ -121,6 +124,9 @@ impl Setup {
             shared_recv: self.shared_recv,
         });
         qp.set_access(self.access);
+        if self.watched {
+            qp.watch_segments();
+        }
         let mut node = Node::of(qp, qpn, self.memory);
         let key = node.register(0, self.memory as u64, self.access);
         (node, key)
