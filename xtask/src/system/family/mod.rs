@@ -2,6 +2,7 @@
 
 mod attacks;
 mod bench;
+mod both_wires;
 mod cli;
 mod cm;
 mod failure;
@@ -27,6 +28,7 @@ mod verbs;
 mod wire;
 
 pub(super) use attacks::{add_soak, document as attacks_document};
+pub(super) use bench::between_hosts;
 pub(super) use scale::pairs;
 pub(super) use sysfs::device;
 pub(super) use wire::{impair, repair};
@@ -63,6 +65,7 @@ pub(super) fn all() -> Catalogue {
         ("keyed", keyed::add),
         ("iwarp", iwarp::add),
         ("rsockets", rsockets::add),
+        ("iwarp", both_wires::add),
         ("attacks", attacks::add),
         ("pyverbs", super::pyverbs::add),
     ];

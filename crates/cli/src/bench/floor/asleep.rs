@@ -1,7 +1,7 @@
 //! Two processes that sleep until the other one wakes them.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener, UnixStream};
@@ -17,7 +17,7 @@ use crate::bench::task::Task;
 use crate::bench::worker::{Finish, Meeting};
 use crate::connection::Outcome;
 
-fn text(error: io::Error) -> String {
+pub(super) fn text(error: io::Error) -> String {
     error.to_string()
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Bytes<S> {
 }
 
 impl<S> Bytes<S> {
-    fn new(connection: S, task: &Task) -> Self {
+    pub(super) fn new(connection: S, task: &Task) -> Self {
         Self {
             connection,
             out: vec![0x5a; task.size],
@@ -181,23 +181,7 @@ pub(super) fn ping_unix(task: &Task, passive: Meeting) -> Outcome<Measured> {
     ping(&mut Bytes::new(connection, task), task)
 }
 
-/// The passive side of a TCP connection.
-pub(super) fn answer_tcp(task: &Task, ready: &mut dyn FnMut(Meeting), finish: &Finish) -> Outcome {
-    let listener = TcpListener::bind((task.address, 0)).map_err(text)?;
-    ready(meeting(Some(listener.local_addr().map_err(text)?)));
-    let (connection, _) = listener.accept().map_err(text)?;
-    connection.set_nodelay(true).map_err(text)?;
-    answer(&mut Bytes::new(connection, task), finish)
-}
-
-/// The active side of a TCP connection.
-pub(super) fn ping_tcp(task: &Task, to: SocketAddr) -> Outcome<Measured> {
-    let connection = TcpStream::connect(to).map_err(text)?;
-    connection.set_nodelay(true).map_err(text)?;
-    ping(&mut Bytes::new(connection, task), task)
-}
-
-fn meeting(address: Option<SocketAddr>) -> Meeting {
+pub(super) fn meeting(address: Option<SocketAddr>) -> Meeting {
     Meeting {
         address,
         process: own(),
@@ -206,7 +190,7 @@ fn meeting(address: Option<SocketAddr>) -> Meeting {
 }
 
 /// Answers each message until the other side is through: as many as it has sent.
-fn answer(partner: &mut impl Partner, finish: &Finish) -> Outcome {
+pub(super) fn answer(partner: &mut impl Partner, finish: &Finish) -> Outcome {
     let mut answered = 0;
     loop {
         match partner.receive() {
@@ -223,7 +207,7 @@ fn answer(partner: &mut impl Partner, finish: &Finish) -> Outcome {
 }
 
 /// Sends messages, and waits for the answer to each.
-fn ping(partner: &mut impl Partner, task: &Task) -> Outcome<Measured> {
+pub(super) fn ping(partner: &mut impl Partner, task: &Task) -> Outcome<Measured> {
     one_by_one(task, 0.5, |number| {
         partner.send(number).map_err(text)?;
         let answered = partner.receive().map_err(text)?;

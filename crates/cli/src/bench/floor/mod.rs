@@ -4,6 +4,7 @@ mod asleep;
 mod cache_line;
 mod memcpy;
 mod tcp;
+mod tcp_ping;
 mod udp;
 mod vm;
 
@@ -33,7 +34,7 @@ pub(super) fn serve(
         Floor::TcpStream => tcp::drain(task, ready, finish).map(|()| None),
         Floor::Eventfd => asleep::answer_counters(ready, finish).map(|()| None),
         Floor::UnixSocket => asleep::answer_unix(task, ready, finish).map(|()| None),
-        Floor::TcpPing => asleep::answer_tcp(task, ready, finish).map(|()| None),
+        Floor::TcpPing => tcp_ping::serve(task, ready, finish).map(|()| None),
     }
 }
 
@@ -48,7 +49,7 @@ pub(super) fn run(task: &Task, which: Floor, meeting: Meeting) -> Outcome<Measur
         Floor::TcpStream => tcp::fill(task, meeting.address()?),
         Floor::Eventfd => asleep::ping_counters(task, meeting),
         Floor::UnixSocket => asleep::ping_unix(task, meeting),
-        Floor::TcpPing => asleep::ping_tcp(task, meeting.address()?),
+        Floor::TcpPing => tcp_ping::run(task, meeting.address()?),
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) enum Floor {
     Eventfd,
     /// A Unix socket, there and back, both sides in `read`.
     UnixSocket,
-    /// A TCP connection, there and back, both sides in `read`.
+    /// A TCP connection, there and back, both sides polling or both in `read`.
     TcpPing,
 }
 
@@ -77,8 +77,8 @@ impl Floor {
     /// Whether it is measured with sides that wait so.
     pub(crate) fn waits(self, waiting: Waiting) -> bool {
         match self {
-            Self::VmRead | Self::UdpPing => true,
-            Self::Eventfd | Self::UnixSocket | Self::TcpPing => waiting == Waiting::Asleep,
+            Self::VmRead | Self::UdpPing | Self::TcpPing => true,
+            Self::Eventfd | Self::UnixSocket => waiting == Waiting::Asleep,
             _ => waiting == Waiting::Polling,
         }
     }
