@@ -9,10 +9,10 @@ use super::{Ready, contains};
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
 /// Over TCP.
-const WIRE: &str = "--wire=iwarp";
+pub(super) const WIRE: &str = "--wire=iwarp";
 const PLACES: [Place; 3] = [Place::OneSpace, Place::Wire(1500), Place::Wire(9000)];
 const PERFTEST: u16 = 18515;
-const RPING: u16 = 7174;
+pub(super) const RPING: u16 = 7174;
 const UCMATOSE: u16 = 7471;
 
 /// Names, places and words of perftest. All of it is run within a namespace. Of the places between
@@ -103,6 +103,7 @@ pub(super) fn add(all: &mut Catalogue) {
         60,
         port_taken,
     );
+    all.at("iwarp.trace", Place::Wire(1500), User::Ordinary, 60, trace);
     all.at(
         "iwarp.devices",
         Place::OneSpace,
@@ -163,6 +164,34 @@ fn port_taken(stage: &Stage) -> Outcome {
     first.signal(Signal::SIGKILL)?;
     first.killed_by(Signal::SIGKILL)?;
     rping(stage, stage.ipv4())
+}
+
+/// `trace` tells of every segment.
+fn trace(stage: &Stage) -> Outcome {
+    let words = ["rping", "-s", "-a", stage.ipv4(), "-C", "3"];
+    let mut launch = stage.with_option(Side::A, WIRE, &words);
+    let mut server = launch.env("FERROCE_LOG", "ferroce::packet=trace").start()?;
+    Ready::Tcp(RPING).wait(&mut server)?;
+    let words = ["rping", "-c", "-a", stage.ipv4(), "-C", "3"];
+    stage
+        .with_option(Side::B, WIRE, &words)
+        .start()?
+        .succeed()?;
+    server.succeed()?;
+    let output = server.output();
+    for (way, opcode) in [
+        (" in ", "opcode: Send,"),
+        (" out ", "opcode: ReadRequest,"),
+        (" in ", "opcode: ReadResponse,"),
+        (" out ", "opcode: Write,"),
+    ] {
+        let mut lines = output.lines();
+        let told = lines.any(|line| line.contains(way) && line.contains(opcode));
+        if !told {
+            return Err(format!("no {way:?} with {opcode:?}: {output}"));
+        }
+    }
+    Ok(())
 }
 
 /// The kinds of devices that there are.
