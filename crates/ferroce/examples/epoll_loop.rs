@@ -60,8 +60,8 @@ pub(crate) fn main() -> Outcome {
                 EVENTS => {
                     while let Some(event) = channel.try_next_event()? {
                         left -= usize::from(event.kind == EventKind::Disconnected);
-                        // In one process both ends are established; to set the timer anew would take
-                        // back a tick that the epoll has told of.
+                        // In one process both ends are established. Setting the timer anew would
+                        // take back a tick that the epoll has told of.
                         if event.kind == EventKind::Established && timer.get()?.is_none() {
                             timer.set(every, TimerSetTimeFlags::empty())?;
                         }

@@ -103,8 +103,8 @@ fn tcp_first(stage: &Stage) -> Outcome {
     end(&mut owner)
 }
 
-/// A listener of the connection manager that came first has the TCP port if it serves iWARP, as with
-/// the kernel's siw.
+/// A listener of the connection manager that came first has the TCP port if it serves iWARP, as
+/// with the kernel's siw.
 fn rdma_first(stage: &Stage) -> Outcome {
     for (wire, is_taken) in [("--wire=both", true), ("--wire=rocev2", false)] {
         let mut server = stage.with_option(Side::A, wire, &SERVER_OF_ALL).start()?;

@@ -327,10 +327,11 @@ impl Work<'_> {
     }
 }
 
-/// First messages that an initiator offers: none. siw (Linux 6.1) panics if a connection ends before
-/// the message that it waits for then.
+/// First messages that an initiator offers: none. siw (Linux 6.1) panics if a connection ends
+/// before the message that it waits for then.
 const OFFERED_FIRST: Rtr = Rtr::empty();
-/// First messages that a responder grants (RFC 6581, 9). A SEND would take a receive of the program.
+/// First messages that a responder grants (RFC 6581, 9). A SEND would take a receive of the
+/// program.
 const GRANTED_FIRST: Rtr = Rtr::WRITE.union(Rtr::READ);
 
 /// What this end wants of a connection.

@@ -120,7 +120,7 @@ impl<P> Part<P> {
     }
 }
 
-/// What an FPDU has, for people who watch.
+/// Header and length of an appended FPDU, for a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppendedFpdu {
     /// Header of the segment, and what stands between it and the payload.
