@@ -228,6 +228,10 @@ c_constants! { EVENTS: u32;
 /// Of newer headers than those that the constants above are held against.
 pub const RDMA_CM_EVENT_USER: u32 = 18;
 /// As [`RDMA_CM_EVENT_USER`].
+pub const RDMA_CM_EVENT_ADDRINFO_RESOLVED: u32 = 16;
+/// As [`RDMA_CM_EVENT_USER`].
+pub const RDMA_CM_EVENT_ADDRINFO_ERROR: u32 = 17;
+/// As [`RDMA_CM_EVENT_USER`].
 pub const RAI_SA: c_int = 0x10;
 /// As [`RDMA_CM_EVENT_USER`].
 pub const RAI_DNS: c_int = 0x20;

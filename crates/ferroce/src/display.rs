@@ -36,6 +36,8 @@ mod tests {
     #[test]
     fn names_are_words() {
         assert_eq!(EventKind::AddressResolved.to_string(), "address resolved");
+        let info = EventKind::AddressInfoError;
+        assert_eq!(info.to_string(), "address info error");
         assert_eq!(EventKind::Other(99).to_string(), "other(99)");
         assert_eq!(format!("{:>6}", WorkKind::Send), "  send");
     }

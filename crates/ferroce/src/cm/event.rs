@@ -27,6 +27,8 @@ pub struct Event {
     /// Of an [`Id`] for datagrams, with [`Established`](EventKind::Established) and
     /// [`MulticastJoin`](EventKind::MulticastJoin): where to send.
     pub datagrams: Option<DatagramService>,
+    /// Of a [`User`](EventKind::User) event: the argument that the program gave it.
+    pub argument: Option<u64>,
 }
 
 impl Event {
@@ -40,6 +42,7 @@ impl Event {
             request: request.map(|(listener, id)| (IdKey(listener), Id(id))),
             parameters: fetched.parameters,
             datagrams: fetched.datagrams.map(DatagramService::new),
+            argument: fetched.argument,
         }
     }
 }
@@ -65,6 +68,13 @@ pub enum EventKind {
     MulticastError,
     AddressChange,
     TimewaitExit,
+    /// `rdma_resolve_addrinfo(3)` has an answer.
+    AddressInfoResolved,
+    /// `rdma_resolve_addrinfo(3)` found nothing.
+    AddressInfoError,
+    /// The program's own event, of `rdma_write_cm_event(3)`.
+    User,
+    /// One that this crate does not know, by its number in C.
     Other(u32),
 }
 
@@ -88,6 +98,9 @@ impl EventKind {
             c::RDMA_CM_EVENT_MULTICAST_ERROR => Self::MulticastError,
             c::RDMA_CM_EVENT_ADDR_CHANGE => Self::AddressChange,
             c::RDMA_CM_EVENT_TIMEWAIT_EXIT => Self::TimewaitExit,
+            c::RDMA_CM_EVENT_ADDRINFO_RESOLVED => Self::AddressInfoResolved,
+            c::RDMA_CM_EVENT_ADDRINFO_ERROR => Self::AddressInfoError,
+            c::RDMA_CM_EVENT_USER => Self::User,
             other => Self::Other(other),
         }
     }

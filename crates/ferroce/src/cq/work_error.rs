@@ -111,108 +111,121 @@ impl fmt::Display for Detail {
     }
 }
 
-/// `enum ibv_wc_status`, for work that failed (`ibv_poll_cq(3)`; IBTA 1.7, 11.6.2).
+/// `enum ibv_wc_status`, for work that failed (`ibv_poll_cq(3)`; IBTA 1.7, 11.6.2). A device may
+/// give numbers that have no name here.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WorkStatus(pub u32);
 
+/// Makes the statuses of one list: name, number, C's name without its prefix, what it says, and
+/// what may be done about it, which is empty where the name says it all.
+macro_rules! statuses {
+    ($($name:ident = $number:literal, $in_c:literal, $says:literal, $meaning:literal;)*) => {
+        impl WorkStatus {
+            $(
+                #[doc = concat!($says, " (`", $in_c, "`).")]
+                pub const $name: Self = Self($number);
+            )*
+
+            /// C's name without its prefix, and what may be done about it.
+            const fn words(self) -> Option<(&'static str, &'static str)> {
+                Some(match self.0 {
+                    0 => ("SUCCESS", ""),
+                    $($number => ($in_c, $meaning),)*
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+
+statuses! {
+    LOCAL_LENGTH = 1, "LOC_LEN_ERR",
+        "A message is longer than the receive, or than the device allows",
+        "a message is longer than the receive, or than the device allows";
+    LOCAL_OPERATION = 2, "LOC_QP_OP_ERR",
+        "The queue pair cannot carry out such work",
+        "the queue pair cannot carry out such work";
+    LOCAL_EE_CONTEXT = 3, "LOC_EEC_OP_ERR",
+        "Of reliable datagrams: the end-to-end context cannot carry out such work",
+        "";
+    LOCAL_PROTECTION = 4, "LOC_PROT_ERR",
+        "A local key does not allow this",
+        "a local key does not allow this: was its region dropped, or is it without the access?";
+    FLUSHED = 5, "WR_FLUSH_ERR",
+        "Flushed: an earlier error or a disconnect ended it before it began",
+        "not begun: work before it failed, or the connection ended";
+    WINDOW_BIND = 6, "MW_BIND_ERR",
+        "The window or the region does not allow this bind",
+        "the window or the region does not allow this bind";
+    BAD_RESPONSE = 7, "BAD_RESP_ERR",
+        "The peer's answer breaks the protocol",
+        "the peer's answer breaks the protocol";
+    LOCAL_ACCESS = 8, "LOC_ACCESS_ERR",
+        "A local key does not allow what a peer's message did",
+        "a local key does not allow what a peer's message did";
+    REMOTE_INVALID_REQUEST = 9, "REM_INV_REQ_ERR",
+        "The peer's device does not allow the request",
+        "the peer's device does not allow the request: check the length of its receive, and its \
+         rights";
+    REMOTE_ACCESS = 10, "REM_ACCESS_ERR",
+        "The peer's key does not allow this",
+        "the peer's key does not allow this: check key, address and length, and the rights that \
+         its program gave";
+    REMOTE_OPERATION = 11, "REM_OP_ERR",
+        "The peer could not finish the request",
+        "the peer could not finish the request: its own completion tells why";
+    RETRIES_EXCEEDED = 12, "RETRY_EXC_ERR",
+        "No answer from the peer",
+        "no answer from the peer: it is gone, in another state than RTR and RTS, or unreachable";
+    RECEIVER_NOT_READY = 13, "RNR_RETRY_EXC_ERR",
+        "The peer has no receive posted, and the retries ran out",
+        "the peer's program has no receive posted, and rnr_retry_count ran out";
+    LOCAL_DATAGRAM_DOMAIN = 14, "LOC_RDD_VIOL_ERR",
+        "Of reliable datagrams: queue pair and end-to-end context are of different domains",
+        "";
+    REMOTE_INVALID_DATAGRAM = 15, "REM_INV_RD_REQ_ERR",
+        "Of reliable datagrams: the peer refused the message",
+        "";
+    REMOTE_ABORTED = 16, "REM_ABORT_ERR",
+        "The peer ended the operation",
+        "";
+    INVALID_EE_CONTEXT = 17, "INV_EECN_ERR",
+        "Of reliable datagrams: there is no end-to-end context of this number",
+        "";
+    EE_CONTEXT_STATE = 18, "INV_EEC_STATE_ERR",
+        "Of reliable datagrams: the end-to-end context is in another state",
+        "";
+    FATAL = 19, "FATAL_ERR",
+        "The device failed",
+        "the device failed: it must be opened again";
+    RESPONSE_TIMEOUT = 20, "RESP_TIMEOUT_ERR",
+        "The peer's answer took too long",
+        "";
+    GENERAL = 21, "GENERAL_ERR",
+        "Something else",
+        "";
+    TAG_MATCHING = 22, "TM_ERR",
+        "Matching a message's tag failed",
+        "matching a message's tag failed";
+    TAG_MATCHING_RENDEZVOUS = 23, "TM_RNDV_INCOMPLETE",
+        "A tag matched, and the program has to fetch the message itself",
+        "a tag matched, and the program has to fetch the message itself";
+}
+
 impl WorkStatus {
-    /// The names of `enum ibv_wc_status` without their prefix, by number.
-    const NAMES: [&str; 24] = [
-        "SUCCESS",
-        "LOC_LEN_ERR",
-        "LOC_QP_OP_ERR",
-        "LOC_EEC_OP_ERR",
-        "LOC_PROT_ERR",
-        "WR_FLUSH_ERR",
-        "MW_BIND_ERR",
-        "BAD_RESP_ERR",
-        "LOC_ACCESS_ERR",
-        "REM_INV_REQ_ERR",
-        "REM_ACCESS_ERR",
-        "REM_OP_ERR",
-        "RETRY_EXC_ERR",
-        "RNR_RETRY_EXC_ERR",
-        "LOC_RDD_VIOL_ERR",
-        "REM_INV_RD_REQ_ERR",
-        "REM_ABORT_ERR",
-        "INV_EECN_ERR",
-        "INV_EEC_STATE_ERR",
-        "FATAL_ERR",
-        "RESP_TIMEOUT_ERR",
-        "GENERAL_ERR",
-        "TM_ERR",
-        "TM_RNDV_INCOMPLETE",
-    ];
-
-    /// What may be done about it, by number; nothing where the name says it all.
-    const MEANING: [&str; 15] = [
-        "",
-        "a message is longer than the receive, or than the device allows",
-        "the queue pair cannot carry out such work",
-        "",
-        "a local key does not allow this: was its region dropped, or is it without the access?",
-        "not begun: work before it failed, or the connection ended",
-        "the window or the region does not allow this bind",
-        "the peer's answer breaks the protocol",
-        "a local key does not allow what a peer's message did",
-        "the peer's device does not allow the request: check the length of its receive, and its rights",
-        "the peer's key does not allow this: check key, address and length, and the rights that its program gave",
-        "the peer could not finish the request: its own completion tells why",
-        "no answer from the peer: it is gone, in another state than RTR and RTS, or unreachable",
-        "the peer's program has no receive posted, and rnr_retry_count ran out",
-        "",
-    ];
-
     /// What may be done about it, in brackets.
     fn meaning(self) -> String {
-        let meaning = usize::try_from(self.0).ok();
-        match meaning.and_then(|number| Self::MEANING.get(number)) {
-            Some(meaning) if !meaning.is_empty() => format!(" ({meaning})"),
+        match self.words() {
+            Some((_, meaning)) if !meaning.is_empty() => format!(" ({meaning})"),
             _ => String::new(),
         }
     }
-
-    /// A message is longer than the receive, or than the device allows (`LOC_LEN_ERR`).
-    pub const LOCAL_LENGTH: Self = Self(1);
-    /// The queue pair cannot carry out such work (`LOC_QP_OP_ERR`).
-    pub const LOCAL_OPERATION: Self = Self(2);
-    /// A local key does not allow this (`LOC_PROT_ERR`).
-    pub const LOCAL_PROTECTION: Self = Self(4);
-    /// Flushed: an earlier error or a disconnect ended it before it began (`WR_FLUSH_ERR`).
-    pub const FLUSHED: Self = Self(5);
-    /// The window or the region does not allow this bind (`MW_BIND_ERR`).
-    pub const WINDOW_BIND: Self = Self(6);
-    /// The peer's answer breaks the protocol (`BAD_RESP_ERR`).
-    pub const BAD_RESPONSE: Self = Self(7);
-    /// A local key does not allow what a peer's message did (`LOC_ACCESS_ERR`).
-    pub const LOCAL_ACCESS: Self = Self(8);
-    /// The peer's device does not allow the request (`REM_INV_REQ_ERR`).
-    pub const REMOTE_INVALID_REQUEST: Self = Self(9);
-    /// The peer's key does not allow this (`REM_ACCESS_ERR`).
-    pub const REMOTE_ACCESS: Self = Self(10);
-    /// The peer could not finish the request (`REM_OP_ERR`).
-    pub const REMOTE_OPERATION: Self = Self(11);
-    /// No answer from the peer (`RETRY_EXC_ERR`).
-    pub const RETRIES_EXCEEDED: Self = Self(12);
-    /// The peer has no receive posted, and the retries ran out (`RNR_RETRY_EXC_ERR`).
-    pub const RECEIVER_NOT_READY: Self = Self(13);
-    /// The peer ended the operation (`REM_ABORT_ERR`).
-    pub const REMOTE_ABORTED: Self = Self(16);
-    /// The device failed (`FATAL_ERR`).
-    pub const FATAL: Self = Self(19);
-    /// The peer's answer took too long (`RESP_TIMEOUT_ERR`).
-    pub const RESPONSE_TIMEOUT: Self = Self(20);
-    /// Something else (`GENERAL_ERR`).
-    pub const GENERAL: Self = Self(21);
 }
 
 impl fmt::Display for WorkStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match usize::try_from(self.0)
-            .ok()
-            .and_then(|number| Self::NAMES.get(number))
-        {
-            Some(name) => write!(f, "IBV_WC_{name}"),
+        match self.words() {
+            Some((name, _)) => write!(f, "IBV_WC_{name}"),
             None => write!(f, "work completion status {}", self.0),
         }
     }
@@ -258,7 +271,23 @@ mod tests {
             (c::IBV_WC_REM_ACCESS_ERR, WorkStatus::REMOTE_ACCESS),
             (c::IBV_WC_RETRY_EXC_ERR, WorkStatus::RETRIES_EXCEEDED),
             (c::IBV_WC_RNR_RETRY_EXC_ERR, WorkStatus::RECEIVER_NOT_READY),
+            (c::IBV_WC_LOC_EEC_OP_ERR, WorkStatus::LOCAL_EE_CONTEXT),
+            (
+                c::IBV_WC_LOC_RDD_VIOL_ERR,
+                WorkStatus::LOCAL_DATAGRAM_DOMAIN,
+            ),
+            (
+                c::IBV_WC_REM_INV_RD_REQ_ERR,
+                WorkStatus::REMOTE_INVALID_DATAGRAM,
+            ),
+            (c::IBV_WC_INV_EECN_ERR, WorkStatus::INVALID_EE_CONTEXT),
+            (c::IBV_WC_INV_EEC_STATE_ERR, WorkStatus::EE_CONTEXT_STATE),
             (c::IBV_WC_GENERAL_ERR, WorkStatus::GENERAL),
+            (c::IBV_WC_TM_ERR, WorkStatus::TAG_MATCHING),
+            (
+                c::IBV_WC_TM_RNDV_INCOMPLETE,
+                WorkStatus::TAG_MATCHING_RENDEZVOUS,
+            ),
         ] {
             assert_eq!(WorkStatus(number), status);
         }
@@ -272,6 +301,17 @@ mod tests {
         );
         assert_eq!(WorkStatus(99).to_string(), "work completion status 99");
     }
+
+    #[test]
+    fn every_status_of_c_has_a_name() {
+        assert_eq!(WorkStatus(0).to_string(), "IBV_WC_SUCCESS");
+        for number in 0..=c::IBV_WC_TM_RNDV_INCOMPLETE {
+            let named = WorkStatus(number);
+            assert!(named.words().is_some(), "{named}");
+        }
+        assert_eq!(WorkStatus(c::IBV_WC_TM_RNDV_INCOMPLETE + 1).words(), None);
+    }
+
     #[test]
     fn errors_say_what_may_be_done() {
         for (status, says) in [

@@ -28,7 +28,7 @@ use crate::{Error, Result};
 /// // In an event loop: when this descriptor is readable, take what there is.
 /// let _watched = events.as_fd();
 /// while let Some(event) = events.try_next()? {
-///     eprintln!("{:?} of {:?}", event.kind(), event.subject());
+///     eprintln!("{}: {}", event.subject(), event.kind());
 /// }
 /// # Ok(())
 /// # }
@@ -226,6 +226,7 @@ kinds! {
     QueuePairLastWorkRequestReached = 16,
     ClientReregister = 17,
     GidChange = 18,
+    WorkQueueFatal = 19,
 }
 
 crate::display::shown_in_words!(DeviceEventKind);

@@ -223,6 +223,7 @@ mod tests {
             peer: None,
             parameters: ConnectionParameters::default(),
             datagrams: None,
+            argument: None,
         };
         for kind in [EventKind::Rejected, EventKind::DeviceRemoval] {
             assert!(line.hear(event(kind), None).is_empty());

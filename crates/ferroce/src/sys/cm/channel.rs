@@ -52,6 +52,8 @@ pub(crate) struct FetchedEvent {
     pub(crate) parameters: ConnectionParameters,
     /// Where datagrams are to be sent.
     pub(crate) datagrams: Option<Service>,
+    /// Argument of an event of the program's own.
+    pub(crate) argument: Option<u64>,
 }
 
 impl Channel {
@@ -206,6 +208,7 @@ impl Channel {
             request,
             parameters,
             datagrams,
+            argument: parameters::argument(event),
         };
         (fetched, known)
     }

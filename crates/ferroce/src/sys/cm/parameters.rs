@@ -4,7 +4,7 @@ use std::slice;
 
 use ferroce_abi::cm_types::{
     RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN,
-    rdma_cm_event, rdma_conn_param,
+    RDMA_CM_EVENT_USER, rdma_cm_event, rdma_conn_param,
 };
 
 use super::identifier::is_for_datagrams;
@@ -20,11 +20,21 @@ pub(crate) struct Service {
     pub(crate) qkey: u32,
 }
 
+/// The argument of an event of the program's own, which has no parameters.
+pub(super) fn argument(event: &rdma_cm_event) -> Option<u64> {
+    // SAFETY: events of this kind have the `arg` part, and any bytes are a number.
+    (event.event == RDMA_CM_EVENT_USER).then(|| unsafe { event.param.arg })
+}
+
 /// Returns the parameters of an event.
 ///
 /// # Safety
 /// An event that was fetched and not acknowledged.
 pub(super) unsafe fn of_event(event: &rdma_cm_event) -> (ConnectionParameters, Option<Service>) {
+    if event.event == RDMA_CM_EVENT_USER {
+        // The program's own number lies where others have the pointer to private data.
+        return (ConnectionParameters::default(), None);
+    }
     // SAFETY: the event names a live identifier, whose port space was set when it was made.
     let datagrams = unsafe { is_for_datagrams((*event.id).ps) };
     if datagrams {
