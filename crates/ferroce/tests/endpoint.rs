@@ -247,7 +247,7 @@ fn where_nobody_listens_says_so() {
     // A port that is held is given to no other test.
     let channel = provider().event_channel().unwrap();
     let id = Id::new(&channel).unwrap();
-    id.bind((address(), 0).into()).unwrap();
+    id.bind((address(), 0)).unwrap();
     let nobody = (address(), id.port()).into();
     let refused = connect(&endpoint(), nobody).wait().unwrap_err();
     assert!(
@@ -483,7 +483,7 @@ async fn tokio_serves_many_connections_in_one_thread() {
 fn a_connector_with_a_source_connects_from_there() {
     let endpoint = endpoint();
     let (listener, address) = listener(&endpoint);
-    let connector = connector(&endpoint).source((common::address(), 0).into());
+    let connector = connector(&endpoint).source((common::address(), 0));
     let client = thread::spawn(move || connector.connect(address).wait());
     let incoming = incoming(&listener);
     let from = incoming.peer_addr().unwrap();
@@ -491,7 +491,7 @@ fn a_connector_with_a_source_connects_from_there() {
     let server = incoming.accept().wait().unwrap();
     send(&client.join().unwrap().unwrap(), &server, b"from there");
     // An address that is not of this host is none to connect from.
-    let foreign = endpoint.connector().source(([192, 0, 2, 1], 0).into());
+    let foreign = endpoint.connector().source("192.0.2.1:0");
     let refused = foreign.connect(address).wait().unwrap_err();
     assert!(!matches!(refused, Error::TimedOut { .. }), "{refused}");
 }

@@ -162,9 +162,9 @@ fn the_connection_manager_says_what_a_call_needs() {
         EINVAL,
         &["rdma_create_qp", "resolve an address first"],
     );
-    id.bind((address(), 0).into()).unwrap();
+    id.bind((address(), 0)).unwrap();
     says(
-        id.bind((address(), 0).into()),
+        id.bind((address(), 0)),
         EINVAL,
         &["rdma_bind_addr", "once"],
     );
@@ -234,7 +234,7 @@ fn what_needs_a_device_is_refused_while_there_is_none() {
         let new = || make(&channel).unwrap();
         refuses(&new(), &bare);
         let everywhere = new();
-        everywhere.bind((Ipv4Addr::UNSPECIFIED, 0).into()).unwrap();
+        everywhere.bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         refuses(&everywhere, &bare);
         everywhere.listen(1).unwrap();
         refuses(&everywhere, &bare);

@@ -98,7 +98,7 @@ impl Datagrams {
     fn bound() -> Self {
         let channel = provider().event_channel().unwrap();
         let id = Id::for_datagrams(&channel).unwrap();
-        id.bind((address(), 0).into()).unwrap();
+        id.bind((address(), 0)).unwrap();
         Self::of(channel, id)
     }
 
@@ -147,7 +147,7 @@ impl Datagrams {
 fn service() -> (EventChannel, Id) {
     let channel = provider().event_channel().unwrap();
     let id = Id::for_datagrams(&channel).unwrap();
-    id.bind((address(), 0).into()).unwrap();
+    id.bind((address(), 0)).unwrap();
     id.listen(8).unwrap();
     (channel, id)
 }
@@ -338,7 +338,7 @@ fn ports_and_addresses_are_told() {
         (0, None, None)
     );
     id.set_reuse_address(true).unwrap();
-    id.bind((address(), 0).into()).unwrap();
+    id.bind((address(), 0)).unwrap();
     assert_ne!(id.port(), 0);
     assert_eq!(id.local_addr().ok(), Some((address(), id.port()).into()));
     id.listen(1).unwrap();
@@ -350,14 +350,14 @@ fn ports_and_addresses_are_told() {
     let second = Id::new(&channel).unwrap();
     assert_eq!(
         second
-            .bind((address(), id.port()).into())
+            .bind((address(), id.port()))
             .unwrap_err()
             .raw_os_error(),
         Some(libc::EADDRINUSE)
     );
     let v6 = Id::new(&channel).unwrap();
     v6.set_ipv6_only(true).unwrap();
-    v6.bind((Ipv6Addr::UNSPECIFIED, 0).into()).unwrap();
+    v6.bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
     assert!(
         v6.local_addr()
             .ok()

@@ -17,7 +17,7 @@ use super::tell::line;
 pub(super) fn run(address: IpAddr, announce: impl FnOnce(u16)) -> Outcome {
     let channel = EventChannel::new().map_err(text)?;
     let listener = Id::new(&channel).map_err(text)?;
-    listener.bind((address, 0).into()).map_err(text)?;
+    listener.bind((address, 0)).map_err(text)?;
     listener.listen(1).map_err(text)?;
     announce(listener.port());
     let end = accept(&channel)?;

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// use ferroce::cm::{EventChannel, Id};
 /// let channel = EventChannel::new()?;
 /// let listener = Id::new(&channel)?;
-/// listener.bind("127.0.0.1:0".parse()?)?;
+/// listener.bind("127.0.0.1:0")?;
 /// listener.listen(8)?;
 /// // Its descriptor (`AsFd`) is readable when there is an event; a loop of one's own takes them.
 /// assert!(channel.try_next_event()?.is_none());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use crate::{Error, Result};
 /// let limit = Duration::from_secs(2);
 /// let server = EventChannel::new()?;
 /// let listener = Id::new(&server)?;
-/// listener.bind("127.0.0.1:0".parse()?)?;
+/// listener.bind("127.0.0.1:0")?;
 /// listener.listen(8)?;
 /// let client = EventChannel::new()?;
 /// let id = Id::new(&client)?;
@@ -143,12 +143,14 @@ impl Id {
     }
 
     /// Takes a local address (`rdma_bind_addr(3)`). Port 0 means any free one, which
-    /// [`port`](Self::port) tells. A link-local address of IPv6 needs its scope.
+    /// [`port`](Self::port) tells. A link-local address of IPv6 needs its scope. A name may stand
+    /// for several addresses, of which it takes the first that it can: it is looked up here, as
+    /// [`std::net`] does, in this thread.
     ///
     /// # Errors
     /// EADDRINUSE if the port is taken, EADDRNOTAVAIL if the address is not of this host.
-    pub fn bind(&self, address: SocketAddr) -> Result<()> {
-        self.0.bind(address)
+    pub fn bind(&self, address: impl ToSocketAddrs) -> Result<()> {
+        addresses::first_of(address, |address| self.0.bind(address))
     }
 
     /// Its local port; 0 before it has one.

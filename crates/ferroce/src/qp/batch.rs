@@ -160,6 +160,13 @@ impl<T: Sends> fmt::Debug for Batch<'_, T> {
 }
 
 /// So that `?` turns a refused batch into an error where how much was posted does not matter.
+/// Of the [error](RefusedBatch::error).
+impl From<RefusedBatch> for std::io::Error {
+    fn from(refused: RefusedBatch) -> Self {
+        refused.error.into()
+    }
+}
+
 impl From<RefusedBatch> for Error {
     fn from(refused: RefusedBatch) -> Self {
         refused.error

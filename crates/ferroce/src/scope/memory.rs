@@ -1,6 +1,7 @@
 //! Borrowed memory while the device has it, or the program.
 
 use std::fmt;
+use std::io;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
@@ -131,7 +132,7 @@ impl<'scope> ScopedBytesMut<'scope> {
         match posted {
             Ok(waiting) => Ok(Receiving {
                 waiting,
-                lent: self,
+                lent: Some(self),
             }),
             Err(error) => Err(RefusedBytes { error, bytes: self }),
         }
@@ -173,5 +174,12 @@ pub struct RefusedBytes<'scope> {
 impl From<RefusedBytes<'_>> for Error {
     fn from(refused: RefusedBytes<'_>) -> Self {
         refused.error
+    }
+}
+
+/// Of the [error](RefusedBytes::error); the bytes are dropped.
+impl From<RefusedBytes<'_>> for io::Error {
+    fn from(refused: RefusedBytes<'_>) -> Self {
+        refused.error.into()
     }
 }

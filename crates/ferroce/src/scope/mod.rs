@@ -273,20 +273,31 @@ fn length(bytes: usize) -> Result<u32> {
 struct Waiting(Ticket<Arc<Queue>>);
 
 impl Waiting {
-    fn wait(&mut self) -> Result<std::result::Result<Done, WorkError>> {
+    /// How it ended, as far as its queue has brought it.
+    fn brought(&mut self) -> Option<std::result::Result<Done, WorkError>> {
         let context = Context::from_waker(Waker::noop());
-        let ticket = &mut self.0;
+        match self.0.poll(&context, |view, _| view.result()) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
+    }
+
+    /// How it ended, if it has.
+    fn try_wait(&mut self) -> Result<Option<std::result::Result<Done, WorkError>>> {
         // Often it was brought along with another's.
-        if let Poll::Ready(result) = ticket.poll(&context, |view, _| view.result()) {
+        if let Some(result) = self.brought() {
+            return Ok(Some(result));
+        }
+        self.0.home().deliver()?;
+        Ok(self.brought())
+    }
+
+    fn wait(&mut self) -> Result<std::result::Result<Done, WorkError>> {
+        if let Some(result) = self.brought() {
             return Ok(result);
         }
-        let queue = Arc::clone(ticket.home());
-        let found = queue.wait_for_work(None, || {
-            match ticket.poll(&context, |view, _| view.result()) {
-                Poll::Ready(result) => Some(result),
-                Poll::Pending => None,
-            }
-        })?;
+        let queue = Arc::clone(self.0.home());
+        let found = queue.wait_for_work(None, || self.brought())?;
         Ok(found.expect("invariant: without a deadline it waits until the work has ended"))
     }
 }
@@ -306,6 +317,18 @@ impl Sending<'_> {
     pub fn wait(mut self) -> Result<Done> {
         Ok(self.waiting.wait()??)
     }
+
+    /// [`wait`](Self::wait) without waiting, for loops of one's own: how it ended, if it has. Not
+    /// to be asked or waited for again when it has answered.
+    ///
+    /// # Panics
+    /// If it has answered before.
+    pub fn try_wait(&mut self) -> Option<Result<Done>> {
+        match self.waiting.try_wait() {
+            Ok(ended) => ended.map(|result| Ok(result?)),
+            Err(error) => Some(Err(error)),
+        }
+    }
 }
 
 impl fmt::Debug for Sending<'_> {
@@ -318,8 +341,12 @@ impl fmt::Debug for Sending<'_> {
 #[must_use = "the bytes come back through it"]
 pub struct Receiving<'scope> {
     waiting: Waiting,
-    lent: ScopedBytesMut<'scope>,
+    /// There until they come back.
+    lent: Option<ScopedBytesMut<'scope>>,
 }
+
+/// How work on lent bytes ended, and the bytes.
+pub type Returned<'scope> = (std::result::Result<Done, WorkError>, ScopedBytesMut<'scope>);
 
 impl<'scope> Receiving<'scope> {
     /// Sleeps until it has completed; the bytes come back.
@@ -327,11 +354,53 @@ impl<'scope> Receiving<'scope> {
     /// # Errors
     /// The queue overflowed; the bytes come back when the scope ends. How the work ended is the
     /// inner result.
-    pub fn wait(
-        mut self,
-    ) -> Result<(std::result::Result<Done, WorkError>, ScopedBytesMut<'scope>)> {
+    pub fn wait(mut self) -> Result<Returned<'scope>> {
         let result = self.waiting.wait()?;
-        Ok((result, self.lent))
+        Ok((result, self.take()))
+    }
+
+    /// [`wait`](Self::wait) without waiting, for loops of one's own: how it ended and the bytes, if
+    /// it has. Not to be asked or waited for again when it has answered.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use ferroce::qp::Operation;
+    /// let pair = pair()?;
+    /// let mut room = [0; 8];
+    /// pair.domain.scope(std::time::Duration::from_secs(1), |scope| {
+    ///     let mut receiving = scope.receive(&pair.far, scope.register_mut(&mut room)?)?;
+    ///     assert!(receiving.try_wait().is_none()); // nothing was sent yet
+    ///     let hello = scope.register(b"hello")?;
+    ///     scope.send(&pair.near, Operation::Send, &[hello])?.wait()?;
+    ///     let (done, bytes) = loop {
+    ///         // A loop does other work here.
+    ///         if let Some(ended) = receiving.try_wait() {
+    ///             break ended?;
+    ///         }
+    ///     };
+    ///     assert_eq!(&bytes[..done?.bytes as usize], b"hello");
+    ///     Ok::<_, ferroce::Error>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    ///
+    /// # Panics
+    /// If it has answered before.
+    pub fn try_wait(&mut self) -> Option<Result<Returned<'scope>>> {
+        match self.waiting.try_wait() {
+            Ok(ended) => ended.map(|result| Ok((result, self.take()))),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn take(&mut self) -> ScopedBytesMut<'scope> {
+        let lent = self.lent.take();
+        lent.expect("invariant: the ticket of work answers once")
     }
 }
 

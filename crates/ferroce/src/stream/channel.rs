@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use super::end::End;
 use super::frame::Form;
 use super::wakers::{Role, Wakers};
-use super::{Stream, StreamRoom};
+use super::{Stream, StreamRoom, now};
 use crate::endpoint::{Awaitable, Connector, Endpoint, Incoming};
 
 /// What both halves of one end share.
@@ -366,13 +366,5 @@ impl Drop for Receiver {
 impl fmt::Debug for Receiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.describe("Receiver", f)
-    }
-}
-
-/// The answer, if it is there.
-fn now<T>(answer: Poll<io::Result<T>>) -> io::Result<T> {
-    match answer {
-        Poll::Ready(answer) => answer,
-        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
 }

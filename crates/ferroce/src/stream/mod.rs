@@ -342,6 +342,14 @@ fn with_receives(prepared: Prepared, room: StreamRoom) -> Result<(Prepared, room
     Ok((prepared, receives))
 }
 
+/// The answer, if it is there.
+fn now<T>(answer: Poll<io::Result<T>>) -> io::Result<T> {
+    match answer {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
 impl Drop for Stream {
     fn drop(&mut self) {
         let Some(mut end) = self.end.take() else {

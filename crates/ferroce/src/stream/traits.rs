@@ -2,9 +2,61 @@
 
 use std::fmt;
 use std::io;
+use std::task::{Context, Waker};
 
-use super::Stream;
+use super::{Stream, now};
 use crate::endpoint::Endpoint;
+
+/// For loops of one's own that call [`Endpoint::dispatch`].
+impl Stream {
+    /// [`read`](Self::read) without waiting: [`WouldBlock`](io::ErrorKind::WouldBlock) where
+    /// nothing has come that the endpoint has brought.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::io::ErrorKind;
+    /// use ferroce::prelude::*;
+    /// use ferroce::stream::{Stream, StreamRoom};
+    /// let endpoint = Endpoint::new(&Provider::software())?;
+    /// let listener = endpoint.listen("127.0.0.1:0")?;
+    /// let address = listener.local_addr()?;
+    /// let client = std::thread::spawn(move || -> ferroce::Result<Stream> {
+    ///     let endpoint = Endpoint::new(&Provider::software())?;
+    ///     Stream::connect(&endpoint.connector(), address, StreamRoom::default()).wait()
+    /// });
+    /// let incoming = listener.accept().wait()?;
+    /// let mut stream = Stream::accept(incoming, StreamRoom::default()).wait()?;
+    /// let mut client = client.join().expect("no panic")?;
+    /// assert_eq!(stream.try_read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    /// assert_eq!(client.try_write(b"hello")?, 5);
+    /// let mut came = [0; 8];
+    /// let length = loop {
+    ///     endpoint.dispatch()?; // when its descriptor is readable
+    ///     match stream.try_read(&mut came) {
+    ///         Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+    ///         answer => break answer?,
+    ///     }
+    /// };
+    /// assert_eq!(&came[..length], b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn try_read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        now(self.poll_read(&mut Context::from_waker(Waker::noop()), to))
+    }
+
+    /// [`write`](Self::write) without waiting: [`WouldBlock`](io::ErrorKind::WouldBlock) where the
+    /// peer has no room that the endpoint has heard of, or this end none to send from.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn try_write(&mut self, from: &[u8]) -> io::Result<usize> {
+        now(self.poll_write(&mut Context::from_waker(Waker::noop()), from))
+    }
+}
 
 /// A [`Stream`] for threads that block: they serve its endpoint while they wait. Neither `flush`
 /// nor dropping this closes it.

@@ -49,7 +49,7 @@ impl End {
 pub(crate) fn listener() -> (EventChannel, Id) {
     let channel = provider().event_channel().expect("a channel");
     let id = Id::new(&channel).expect("an identifier");
-    id.bind((address(), 0).into()).expect("a free port");
+    id.bind((address(), 0)).expect("a free port");
     id.listen(4).expect("listening");
     (channel, id)
 }

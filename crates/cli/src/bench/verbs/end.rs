@@ -143,7 +143,7 @@ impl End {
     ) -> Outcome<Self> {
         let channel = EventChannel::new().map_err(text)?;
         let listener = Id::new(&channel).map_err(text)?;
-        listener.bind((task.address, 0).into()).map_err(text)?;
+        listener.bind((task.address, 0)).map_err(text)?;
         listener.listen(1).map_err(text)?;
         listening((task.address, listener.port()).into());
         let request = event(&channel, EventKind::ConnectRequest)?;

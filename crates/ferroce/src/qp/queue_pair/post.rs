@@ -184,6 +184,13 @@ pub struct RefusedBuffer {
     pub buffer: Buffer,
 }
 
+/// Of the [error](RefusedBuffer::error); the buffer is dropped.
+impl From<RefusedBuffer> for std::io::Error {
+    fn from(refused: RefusedBuffer) -> Self {
+        refused.error.into()
+    }
+}
+
 impl From<RefusedBuffer> for Error {
     fn from(refused: RefusedBuffer) -> Self {
         refused.error
