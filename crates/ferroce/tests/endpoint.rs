@@ -4,6 +4,7 @@
 mod common;
 
 use std::future::Future;
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -494,6 +495,61 @@ fn a_connector_with_a_source_connects_from_there() {
     let foreign = endpoint.connector().source("192.0.2.1:0");
     let refused = foreign.connect(address).wait().unwrap_err();
     assert!(!matches!(refused, Error::TimedOut { .. }), "{refused}");
+}
+
+#[test]
+fn both_sides_say_how_long_they_wait_for_an_acknowledgement() {
+    let (listener, address) = listener(&endpoint());
+    let client = thread::spawn(move || {
+        let connector = connector(&endpoint()).type_of_service(0x20);
+        let beyond = connector.clone().ack_timeout(32).connect(address).wait();
+        let connection = connector.ack_timeout(19).connect(address).wait();
+        (beyond, connection)
+    });
+    let server = incoming(&listener).ack_timeout(18).accept().wait().unwrap();
+    let (beyond, client) = client.join().unwrap();
+    assert!(matches!(beyond, Err(Error::Misuse(_))), "{beyond:?}");
+    let client = client.unwrap();
+    let of = |connection: &Connection| {
+        let info = connection.queue_pair().query().unwrap();
+        (info.timeout, info.path.traffic_class)
+    };
+    assert_eq!((of(&client).0, of(&server).0), (19, 18));
+    if !on_rxe() {
+        // The connector says it for both.
+        assert_eq!((of(&client).1, of(&server).1), (0x20, 0x20));
+    }
+    send(&client, &server, b"in time");
+}
+
+#[test]
+fn a_listener_for_ipv6_leaves_the_port_of_ipv4_to_another() {
+    let here = endpoint();
+    let only_v6 = here.listener().ipv6_only(true).listen("[::]:0").unwrap();
+    // With that port of all families the other could not be bound.
+    let v4 = here.listen((Ipv4Addr::UNSPECIFIED, only_v6.port()));
+    let both = here.listen("[::]:0").unwrap();
+    let taken = here.listen((Ipv4Addr::UNSPECIFIED, both.port()));
+    assert!(taken.is_err());
+    assert_eq!(v4.unwrap().port(), only_v6.port());
+}
+
+#[test]
+fn a_connection_shares_the_port_that_it_comes_from_if_all_allow_it() {
+    let holder = Id::new(&provider().event_channel().unwrap()).unwrap();
+    holder.set_reuse_address(true).unwrap();
+    holder.bind((address(), 0)).unwrap();
+    let from = holder.local_addr().unwrap();
+    let (listener, to) = listener(&endpoint());
+    let alone = connector(&endpoint()).source(from).connect(to).wait();
+    assert_eq!(alone.unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    let client = thread::spawn(move || {
+        let connector = connector(&endpoint()).source(from);
+        connector.reuse_address(true).connect(to).wait()
+    });
+    let server = incoming(&listener).accept().wait().unwrap();
+    assert_eq!(server.peer_addr().unwrap(), from);
+    send(&client.join().unwrap().unwrap(), &server, b"from there");
 }
 
 #[test]

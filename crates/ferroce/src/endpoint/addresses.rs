@@ -51,7 +51,7 @@ impl Source {
             .as_ref()
             .map_err(|e| looked_up(io::Error::new(e.kind(), e.to_string())))?;
         let alike = |own: &&SocketAddr| own.is_ipv4() == peer.is_ipv4();
-        match found.iter().find(alike).or(found.first()) {
+        match found.iter().find(alike).or_else(|| found.first()) {
             Some(own) => Ok(Some(*own)),
             None => Err(looked_up(io::ErrorKind::AddrNotAvailable.into())),
         }
@@ -110,7 +110,9 @@ mod tests {
         let (mut asked, refused) = (Vec::new(), || Error::Misuse("refused"));
         let port = first_of(&all[..], |address| {
             asked.push(address.port());
-            (address.port() >= 2).then_some(address.port()).ok_or_else(refused)
+            (address.port() >= 2)
+                .then_some(address.port())
+                .ok_or_else(refused)
         });
         assert_eq!((port.unwrap(), asked), (2, vec![1, 2]));
         assert!(first_of(&all[..], |_| Err::<(), _>(refused())).is_err());

@@ -5,10 +5,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::addresses::{Addresses, addresses};
+use super::addresses::{Addresses, Source, addresses};
 use super::awaitable::{deadline, within};
 use super::connection::{Prepared, Role};
 use super::line::Line;
+use super::options::Options;
 use super::setup::{Setup, setup_methods};
 use super::shared::Runtime;
 use super::{Awaitable, Connection};
@@ -44,15 +45,15 @@ use crate::cm::{ConnectionParameters, EventKind};
 pub struct Connector {
     shared: Arc<Runtime>,
     setup: Setup,
-    source: Option<SocketAddr>,
-    type_of_service: Option<u8>,
+    source: Source,
+    options: Options,
 }
 
 /// From where to where, and how.
 struct Way {
     from: Option<SocketAddr>,
     to: SocketAddr,
-    type_of_service: Option<u8>,
+    options: Options,
 }
 
 impl Connector {
@@ -60,18 +61,28 @@ impl Connector {
         Self {
             shared: Arc::clone(shared),
             setup: Setup::default(),
-            source: None,
-            type_of_service: None,
+            source: Source::default(),
+            options: Options::default(),
         }
     }
 
     setup_methods!();
 
     /// The local address to connect from, which says which device to use. Port 0 means any free
-    /// one. Whichever leads to the peer unless this is called.
+    /// one. Whichever leads to the peer unless this is called. A name may stand for several
+    /// addresses, of which it takes the first of the peer's family: it is looked up here, in this
+    /// thread, and what goes wrong is told when something is connected.
     #[must_use]
-    pub fn source(mut self, address: SocketAddr) -> Self {
-        self.source = Some(address);
+    pub fn source(mut self, address: impl ToSocketAddrs) -> Self {
+        self.source = Source::of(address);
+        self
+    }
+
+    /// Whether the port of the [source](Self::source) may be one to which others are bound that
+    /// allow it too ([`Id::set_reuse_address`](crate::cm::Id::set_reuse_address)).
+    #[must_use]
+    pub fn reuse_address(mut self, allowed: bool) -> Self {
+        self.options.reuse_address = Some(allowed);
         self
     }
 
@@ -79,7 +90,7 @@ impl Connector {
     /// ([`Id::set_type_of_service`](crate::cm::Id::set_type_of_service)).
     #[must_use]
     pub fn type_of_service(mut self, class: u8) -> Self {
-        self.type_of_service = Some(class);
+        self.options.type_of_service = Some(class);
         self
     }
 
@@ -122,21 +133,17 @@ impl Connector {
     /// The first address that there is a way to.
     fn prepare_one_of(&self, to: Result<Addresses>) -> Awaitable<'static, Prepared> {
         let (shared, setup) = (Arc::clone(&self.shared), self.setup.clone());
-        let (from, type_of_service) = (self.source, self.type_of_service);
+        let (source, options) = (self.source.clone(), self.options);
         let span = span!("resolve", to = shown(&to));
         let resolving = async move {
-            let way = |to| Way {
-                from,
-                to,
-                type_of_service,
-            };
+            let way = |to| source.towards(to).map(|from| Way { from, to, options });
             let (first, others) = to?;
-            let mut found = find(&shared, way(first), setup.timeout).await;
+            let mut found = find(&shared, way(first)?, setup.timeout).await;
             for other in others {
                 if found.is_ok() {
                     break;
                 }
-                found = find(&shared, way(other), setup.timeout).await;
+                found = find(&shared, way(other)?, setup.timeout).await;
             }
             let unknown = ConnectionParameters::default();
             Prepared::new(found?, setup, Role::Connects, unknown)
@@ -165,9 +172,7 @@ async fn find(shared: &Arc<Runtime>, way: Way, limit: Duration) -> Result<Arc<Li
 
 async fn resolve(shared: Arc<Runtime>, way: Way, timeout: Duration) -> Result<Arc<Line>> {
     let line = Line::new(&shared)?;
-    if let Some(class) = way.type_of_service {
-        line.id.set_type_of_service(class)?;
-    }
+    way.options.apply(&line.id)?;
     match way.from {
         Some(from) => line.id.resolve_address_from(from, way.to, timeout)?,
         None => line.id.resolve_address(way.to, timeout)?,

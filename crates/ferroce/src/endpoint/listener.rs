@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::addresses;
 use super::connection::{Prepared, Role};
 use super::line::Line;
+use super::options::Options;
 use super::setup::{Setup, setup_methods};
 use super::shared::Runtime;
 use super::{Awaitable, Connection, Endpoint};
@@ -41,8 +42,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub(super) fn new(shared: &Arc<Runtime>, address: SocketAddr, backlog: u16) -> Result<Self> {
+    pub(super) fn new(
+        shared: &Arc<Runtime>,
+        address: SocketAddr,
+        backlog: u16,
+        options: Options,
+    ) -> Result<Self> {
         let line = Line::new(shared)?;
+        options.apply(&line.id)?;
         line.id.bind(address)?;
         line.id.listen(backlog)?;
         Ok(Self { line })

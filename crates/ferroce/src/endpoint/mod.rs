@@ -11,10 +11,12 @@ pub(crate) mod addresses;
 mod awaitable;
 mod background;
 mod block;
+mod builder;
 mod connection;
 mod connector;
 mod line;
 mod listener;
+mod options;
 mod setup;
 mod shared;
 mod timers;
@@ -26,6 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 pub use awaitable::Awaitable;
+pub use builder::ListenerBuilder;
 pub use connection::{Connection, Prepared};
 pub use connector::Connector;
 pub use listener::{Incoming, Listener};
@@ -92,11 +95,15 @@ impl Endpoint {
     /// # Errors
     /// EADDRINUSE if the port is taken, EADDRNOTAVAIL if the address is not of this host.
     pub fn listen(&self, address: impl ToSocketAddrs) -> Result<Listener> {
-        self.listen_with_backlog(address, BACKLOG)
+        self.listener().listen(address)
     }
 
-    /// The same with another number of connect requests that may be unanswered than 1024; more are
-    /// turned away, or come again later. Linux has a limit in `/proc/sys/net/rdma_ucm/max_backlog`.
+    /// What makes listeners otherwise than by default.
+    pub fn listener(&self) -> ListenerBuilder {
+        ListenerBuilder::new(&self.0)
+    }
+
+    /// [`listen`](Self::listen) with another [backlog](ListenerBuilder::backlog) than 1024.
     ///
     /// # Errors
     /// As [`listen`](Self::listen).
@@ -105,11 +112,7 @@ impl Endpoint {
         address: impl ToSocketAddrs,
         backlog: u16,
     ) -> Result<Listener> {
-        let (first, others) = addresses::addresses(address)?;
-        let listen = |address| Listener::new(&self.0, address, backlog);
-        others.into_iter().fold(listen(first), |so_far, next| {
-            so_far.or_else(|_| listen(next))
-        })
+        self.listener().backlog(backlog).listen(address)
     }
 
     /// What makes connections otherwise than by default.
@@ -173,9 +176,6 @@ impl fmt::Debug for Endpoint {
         f.write_str("Endpoint")
     }
 }
-
-/// Connect requests of a listener that may be unanswered.
-const BACKLOG: u16 = 1024;
 
 /// Of an identifier that should have met its device by now.
 fn no_device() -> Error {

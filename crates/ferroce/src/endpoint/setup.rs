@@ -23,6 +23,7 @@ pub(super) struct Setup {
     pub(super) timestamps: Timestamps,
     pub(super) finish: Option<Arc<Finish>>,
     pub(super) parameters: ConnectionParameters,
+    pub(super) ack_timeout: Option<u8>,
     pub(super) timeout: Duration,
 }
 
@@ -33,6 +34,7 @@ impl Default for Setup {
             timestamps: Timestamps::None,
             finish: None,
             parameters: ConnectionParameters::default(),
+            ack_timeout: None,
             timeout: Duration::from_secs(10),
         }
     }
@@ -44,6 +46,7 @@ impl fmt::Debug for Setup {
             .field("capacities", &self.capacities)
             .field("timestamps", &self.timestamps)
             .field("parameters", &self.parameters)
+            .field("ack_timeout", &self.ack_timeout)
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
     }
@@ -61,6 +64,9 @@ impl Setup {
     /// is asked of the peer within what the device can.
     pub(super) fn make(&mut self, line: &Arc<Line>) -> Result<Parts> {
         let context = line.id.context().ok_or_else(no_device)?;
+        if let Some(exponent) = self.ack_timeout {
+            line.id.set_ack_timeout(exponent)?;
+        }
         let limits = context.limits()?;
         let at_most = |wanted: u8, limit: u32| wanted.min(u8::try_from(limit).unwrap_or(u8::MAX));
         let parameters = &mut self.parameters;
@@ -157,6 +163,16 @@ macro_rules! setup_methods {
         #[must_use]
         pub fn parameters(mut self, parameters: crate::cm::ConnectionParameters) -> Self {
             self.setup.parameters = parameters;
+            self
+        }
+
+        /// How long the queue pair of this side waits for an acknowledgement, as a power of two
+        /// ([`Id::set_ack_timeout`](crate::cm::Id::set_ack_timeout)): 4.096 µs times 2 to this
+        /// power, at most 31. The connection manager decides unless this is called; over iWARP TCP
+        /// does, whatever this says.
+        #[must_use]
+        pub fn ack_timeout(mut self, exponent: u8) -> Self {
+            self.setup.ack_timeout = Some(exponent);
             self
         }
 
