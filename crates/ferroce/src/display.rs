@@ -32,12 +32,15 @@ pub(crate) use shown_in_words;
 mod tests {
     use crate::cm::EventKind;
     use crate::cq::WorkKind;
+    use crate::device::{Atomicity, EventSubject};
 
     #[test]
     fn names_are_words() {
         assert_eq!(EventKind::AddressResolved.to_string(), "address resolved");
         let info = EventKind::AddressInfoError;
         assert_eq!(info.to_string(), "address info error");
+        assert_eq!(Atomicity::Device.to_string(), "device");
+        assert_eq!(EventSubject::Port(2).to_string(), "port 2");
         assert_eq!(EventKind::Other(99).to_string(), "other(99)");
         assert_eq!(format!("{:>6}", WorkKind::Send), "  send");
     }

@@ -63,7 +63,11 @@ fn who_asks_in_whatever_way_is_told_and_destruction_waits_for_the_acknowledgemen
     assert!(!event.is_about(server.completions()));
     let gone = thread::spawn(move || drop(server));
     // It is not gone before this: the subject is still there to be read.
-    assert!(matches!(event.subject(), EventSubject::QueuePair(_)));
+    let EventSubject::QueuePair(number) = event.subject() else {
+        panic!("{event}");
+    };
+    let said = format!("queue pair {number:#08x}: queue pair access error");
+    assert_eq!(event.to_string(), said);
     drop(event);
     gone.join().unwrap();
 

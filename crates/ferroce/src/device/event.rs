@@ -28,7 +28,7 @@ use crate::{Error, Result};
 /// // In an event loop: when this descriptor is readable, take what there is.
 /// let _watched = events.as_fd();
 /// while let Some(event) = events.try_next()? {
-///     eprintln!("{}: {}", event.subject(), event.kind());
+///     eprintln!("{event}"); // as in "port 1: port active"
 /// }
 /// # Ok(())
 /// # }
@@ -166,6 +166,12 @@ impl fmt::Debug for DeviceEvent {
     }
 }
 
+impl fmt::Display for DeviceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.subject(), self.kind())
+    }
+}
+
 /// Subject of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -180,6 +186,18 @@ pub enum EventSubject {
     Port(u8),
     /// The device.
     Device,
+}
+
+impl fmt::Display for EventSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::CompletionQueue => "completion queue",
+            Self::QueuePair(number) => return f.pad(&format!("queue pair {number:#08x}")),
+            Self::SharedReceiveQueue => "shared receive queue",
+            Self::Port(port) => return f.pad(&format!("port {port}")),
+            Self::Device => "device",
+        })
+    }
 }
 
 /// Makes the enumeration and its reading of C's numbers of one list.

@@ -73,6 +73,8 @@ pub enum Atomicity {
     Global,
 }
 
+crate::display::shown_in_words!(Atomicity);
+
 /// C's signed limits; a negative one would be none.
 pub(crate) fn limit(value: i32) -> u32 {
     u32::try_from(value).unwrap_or(0)

@@ -30,6 +30,7 @@ use crate::sys::Shelf;
 /// drop(request);
 /// // The same memory, registered once.
 /// assert_eq!(pool.buffer(4096)?.as_ptr(), first);
+/// assert_eq!(pool.bytes().to_string(), "4096 bytes registered, 4096 of them idle");
 /// # drop((connection, server.join().unwrap()?));
 /// # Ok::<(), ferroce::Error>(())
 /// ```
@@ -78,6 +79,13 @@ pub struct PoolBytes {
     pub registered: usize,
     /// Those of them that no buffer has.
     pub idle: usize,
+}
+
+impl fmt::Display for PoolBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { registered, idle } = self;
+        write!(f, "{registered} bytes registered, {idle} of them idle")
+    }
 }
 
 impl fmt::Debug for BufferPool {

@@ -102,6 +102,7 @@ impl fmt::Display for RemoteRegion {
 /// let region = RemoteRegion { address: 0x1000, length: 64, rkey: 7 };
 /// let place = region.at(16); // for `Operation::Write` and `Operation::Read`
 /// assert_eq!((place.address, place.rkey), (0x1010, 7));
+/// assert_eq!(place.to_string(), "0x1010, key 0x7");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -110,6 +111,13 @@ pub struct RemoteAddress {
     pub address: u64,
     /// Key of its region.
     pub rkey: u32,
+}
+
+impl fmt::Display for RemoteAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, rkey } = self;
+        write!(f, "{address:#x}, key {rkey:#x}")
+    }
 }
 
 #[cfg(test)]

@@ -154,6 +154,7 @@ impl Migration {
 
 /// Payload bytes of a packet at most (`enum ibv_mtu`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 #[expect(missing_docs, reason = "the names are the numbers")]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Mtu {
@@ -192,6 +193,12 @@ impl Mtu {
 
     pub(crate) fn from_c(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|mtu| mtu.number() == number)
+    }
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{} bytes", self.bytes()))
     }
 }
 
@@ -267,6 +274,7 @@ mod tests {
         assert_eq!(Mtu::within(65_536), Mtu::Bytes4096);
         assert_eq!(Mtu::within(4096).bytes(), 4096);
         assert_eq!(Mtu::within(10), Mtu::Bytes256);
+        assert_eq!(Mtu::Bytes1024.to_string(), "1024 bytes");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Connecting queue pairs without the connection manager.
 
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use crate::device::{Gid, GidEntry};
@@ -84,6 +85,16 @@ impl QueuePairAddress {
             lid: u16::from_be_bytes(*lid),
             mtu: Mtu::from_c((*mtu).into())?,
         })
+    }
+}
+
+impl fmt::Display for QueuePairAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queue pair {:#08x} at {}", self.queue_pair, self.gid)?;
+        if self.lid != 0 {
+            write!(f, ", LID {}", self.lid)?;
+        }
+        write!(f, ", PSN {:#08x}, MTU {}", self.psn, self.mtu)
     }
 }
 
@@ -332,6 +343,10 @@ mod tests {
             lid: 3,
             mtu: Mtu::Bytes2048,
         };
+        assert_eq!(
+            endpoint.to_string(),
+            "queue pair 0x123456 at 707:707:707:707:707:707:707:707, LID 3, PSN 0xffffff, MTU 2048 bytes"
+        );
         let bytes = endpoint.to_bytes();
         assert_eq!(QueuePairAddress::from_bytes(&bytes), Some(endpoint));
         assert_eq!(QueuePairAddress::from_bytes(&bytes[..31]), None);
