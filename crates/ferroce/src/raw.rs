@@ -7,8 +7,9 @@
 //! unless nothing polls its completion queue by this crate.
 //!
 //! Each object is made of a raw one, too: `from_raw` owns the C object and destroys it,
-//! `borrow_raw` leaves that to the caller. So a region of device memory, or a queue pair of an
-//! adapter's own kind, is made by C's function, and used here. What is passed beside the pointer
+//! `borrow_raw` leaves that to the caller. So a region of device memory is made by C's
+//! function, and used here. So is a queue pair of an adapter's own kind, such as EFA's SRD, by
+//! [`from_raw_driver`](crate::qp::QueuePair::from_raw_driver). What is passed beside the pointer
 //! (context, domain, the parts of a [queue pair](crate::qp::QueuePair::from_raw)) is kept as long
 //! as the object. Shared receive queues and targets of XRC have functions of their own:
 //! [`from_raw_xrc`](crate::srq::SharedReceiveQueue::from_raw_xrc) and

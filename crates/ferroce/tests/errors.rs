@@ -163,11 +163,7 @@ fn the_connection_manager_says_what_a_call_needs() {
         &["rdma_create_qp", "resolve an address first"],
     );
     id.bind((address(), 0)).unwrap();
-    says(
-        id.bind((address(), 0)),
-        EINVAL,
-        &["rdma_bind_addr", "once"],
-    );
+    says(id.bind((address(), 0)), EINVAL, &["rdma_bind_addr", "once"]);
     let (_channel, resolved) = common::pair::resolved(id.port());
     says(
         make(&resolved),

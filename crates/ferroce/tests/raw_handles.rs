@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
+use ferroce::cm::{EventKind, Id};
 use ferroce::device::Context;
 use ferroce::mem::{
     Access, MemoryRegion, MemoryWindow, ProtectionDomain, RemoteAccess, SharedMemory, WindowType,
@@ -17,12 +18,33 @@ use ferroce::srq::{SharedReceiveQueue, XrcDomain};
 use ferroce::transport::{Rc, Ud, XrcInitiator, XrcTarget};
 use ferroce::ud::AddressHandle;
 use ferroce::{Error, Provider};
+use ferroce_abi::cm_types::RDMA_CM_EVENT_USER;
+use ferroce_abi::rdmacm::rdma_write_cm_event;
 use ferroce_abi::types::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE};
 use ferroce_abi::verbs::{
     ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova,
 };
 
 use common::bare::{Bare, contents};
+
+/// What a program tells itself by `rdma_write_cm_event` comes as it was said.
+#[test]
+fn a_program_hears_its_own_events() {
+    if std::env::var("FERROCE_TEST_PROVIDER").as_deref() == Ok("system") {
+        return;
+    }
+    let channel = common::provider().event_channel().unwrap();
+    let id = Id::new(&channel).unwrap();
+    // More than any address, and no pointer.
+    let argument = u64::MAX - 1;
+    // SAFETY: a live identifier.
+    let written = unsafe { rdma_write_cm_event(id.as_raw(), RDMA_CM_EVENT_USER, -5, argument) };
+    assert_eq!(written, 0);
+    let event = channel.next_event().unwrap();
+    assert_eq!((event.kind, event.id), (EventKind::User, id.key()));
+    assert_eq!((event.status, event.argument), (-5, Some(argument)));
+    assert!(event.parameters.private_data.is_empty());
+}
 
 /// What C registers, and where it is; the region goes with the last clone of what owns it.
 #[test]

@@ -12,7 +12,8 @@ use ferroce::mem::{Buffer, ProtectionDomain};
 use ferroce::qp::{Operation, QueuePair, QueuePairBuilder};
 use ferroce::raw::{ibv_cq, ibv_pd, ibv_qp, ibv_srq, rdma_cm_id, rdma_event_channel};
 use ferroce::srq::SharedReceiveQueue;
-use ferroce::transport::{Rc, Uc};
+use ferroce::transport::{Rc, Uc, Ud};
+use ferroce::ud::{AddressHandle, Datagram};
 use ferroce::{Error, Provider};
 use ferroce_abi::cm_types::RDMA_PS_TCP;
 use ferroce_abi::rdmacm::{
@@ -20,14 +21,15 @@ use ferroce_abi::rdmacm::{
     rdma_destroy_id, rdma_destroy_qp,
 };
 use ferroce_abi::types::{
-    IBV_QPT_RC, ibv_comp_channel, ibv_qp_cap, ibv_qp_init_attr, ibv_srq_attr, ibv_srq_init_attr,
+    IBV_QPT_DRIVER, IBV_QPT_RC, IBV_QPT_UD, ibv_comp_channel, ibv_qp_cap, ibv_qp_init_attr,
+    ibv_srq_attr, ibv_srq_init_attr,
 };
 use ferroce_abi::verbs::{
     ibv_alloc_pd, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp, ibv_create_srq,
     ibv_dealloc_pd, ibv_destroy_comp_channel, ibv_destroy_cq, ibv_destroy_qp, ibv_destroy_srq,
 };
 
-use common::bare::{Bare, contents};
+use common::bare::{Bare, PORT, contents};
 use common::block_on_driving;
 use common::pair::{End, TIMEOUT, listener};
 
@@ -254,6 +256,46 @@ fn parts_are_held_against_what_c_says() {
     assert_eq!(unsafe { ibv_destroy_cq(alone) }, 0);
     drop(near);
     of_c.destroy();
+}
+
+/// A queue pair whose kind is the adapter's own does the work of the type that the program names.
+/// The software device has no such kind, so one of its own says that it is.
+#[test]
+fn a_queue_pair_of_an_adapters_own_kind_is_used_as_what_it_is_like() {
+    if std::env::var("FERROCE_TEST_PROVIDER").as_deref() == Ok("system") {
+        return;
+    }
+    let bare = Bare::new();
+    let mut init = init(there(bare.completions.as_raw()));
+    init.qp_type = IBV_QPT_UD;
+    // SAFETY: live objects.
+    let raw = there(unsafe { ibv_create_qp(bare.domain.as_raw(), &raw mut init) });
+    let parts = QueuePairBuilder::<Ud>::new(&bare.domain, &bare.completions);
+    // SAFETY: a live queue pair; what is refused is not used.
+    let refused = unsafe { QueuePair::from_raw_driver(&parts, raw) };
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("IBV_QPT_DRIVER"), "{text}");
+    // SAFETY: a live queue pair, whose kind the device does not read here.
+    unsafe { (*raw.as_ptr()).qp_type = IBV_QPT_DRIVER };
+    // SAFETY: a live queue pair; what is refused is not used.
+    let refused = unsafe { QueuePair::from_raw(&parts, raw) };
+    assert!(matches!(refused, Err(Error::Misuse(_))), "{refused:?}");
+    // SAFETY: made of these parts and unused; its work is that of UD.
+    let near = unsafe { QueuePair::from_raw_driver(&parts, raw) }.unwrap();
+    let far: QueuePair<Ud> = bare.builder().build().unwrap();
+    near.activate(PORT, &bare.gid, 7).unwrap();
+    let place = far.activate(PORT, &bare.gid, 7).unwrap();
+    let path = near.path_to(&place).unwrap();
+    let address = AddressHandle::new(&bare.domain, &path).unwrap();
+    let room = bare.region(&[0; 48]);
+    far.post_receive(1, &[room.slice(0..48).unwrap()]).unwrap();
+    let to = Datagram::new(&address, place.queue_pair, place.qkey);
+    near.post_inline(2, to, b"datagram").unwrap();
+    let mut tags = [(); 2].map(|()| bare.completions.wait().unwrap().tag);
+    tags.sort_unstable();
+    assert_eq!(tags, [1, 2]);
+    // Behind the room for a GRH.
+    assert_eq!(contents(&room)[40..], *b"datagram");
 }
 
 /// C's channel and identifier, whose queue pair C has made, connect to a listener of the crate.

@@ -116,6 +116,7 @@ c_constants! { QP: u32;
     IBV_QPT_RAW_PACKET = QpType::RawPacket;
     IBV_QPT_XRC_SEND = QpType::XrcSend;
     IBV_QPT_XRC_RECV = QpType::XrcRecv;
+    IBV_QPT_DRIVER = 0xff;
     IBV_MIG_MIGRATED = PathMigState::Migrated;
     IBV_MIG_REARM = PathMigState::Rearm;
     IBV_MIG_ARMED = PathMigState::Armed;

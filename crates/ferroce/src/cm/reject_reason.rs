@@ -52,8 +52,10 @@ reasons! {
         "an earlier connection of the queue pair is not over";
     NO_DATAGRAM_CHANNEL = 11, "The peer has no such channel of reliable datagrams.",
         "it has no such channel of reliable datagrams";
-    INVALID_GID = 12, "The peer cannot use the GID of the path.", "it cannot use the GID of the path";
-    INVALID_LID = 13, "The peer cannot use the LID of the path.", "it cannot use the LID of the path";
+    INVALID_GID = 12, "The peer cannot use the GID of the path.",
+        "it cannot use the GID of the path";
+    INVALID_LID = 13, "The peer cannot use the LID of the path.",
+        "it cannot use the LID of the path";
     INVALID_SERVICE_LEVEL = 14, "The peer cannot use the service level of the path.",
         "it cannot use the service level of the path";
     INVALID_TRAFFIC_CLASS = 15, "The peer cannot use the traffic class of the path.",

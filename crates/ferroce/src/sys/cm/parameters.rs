@@ -22,8 +22,12 @@ pub(crate) struct Service {
 
 /// The argument of an event of the program's own, which has no parameters.
 pub(super) fn argument(event: &rdma_cm_event) -> Option<u64> {
-    // SAFETY: events of this kind have the `arg` part, and any bytes are a number.
-    (event.event == RDMA_CM_EVENT_USER).then(|| unsafe { event.param.arg })
+    if event.event == RDMA_CM_EVENT_USER {
+        // SAFETY: events of this kind have the `arg` part, and any bytes are a number.
+        Some(unsafe { event.param.arg })
+    } else {
+        None
+    }
 }
 
 /// Returns the parameters of an event.

@@ -3,22 +3,31 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use ferroce_abi::types::{IBV_QP_CAP, ibv_qp, ibv_qp_cap};
+use ferroce_abi::types::{IBV_QP_CAP, IBV_QPT_DRIVER, ibv_qp, ibv_qp_cap};
 
 use super::super::shared_queue::XrcDomainObject;
 use super::super::{Domain, Identifier};
 use super::{Plan, QueuePairHandle, query};
 use crate::{Error, Result};
 
+/// What C must say of the kind of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::sys) enum Kind {
+    /// That of the plan.
+    Planned,
+    /// The adapter's own.
+    Driver,
+}
+
 impl QueuePairHandle {
     /// A queue pair that C has made of these parts, which it destroys if it owns it. What it can
-    /// hold it has from C.
+    /// hold it has from C. One of the adapter's own kind does what the plan's kind does.
     ///
     /// # Safety
     /// A live queue pair, to which C has posted nothing; with FLUSH if the plan says so.
     pub(in crate::sys) unsafe fn of_raw(
         plan: &Plan<'_>,
-        raw: NonNull<ibv_qp>,
+        (raw, kind): (NonNull<ibv_qp>, Kind),
         owned: bool,
     ) -> Result<Self> {
         let domain = plan
@@ -26,7 +35,7 @@ impl QueuePairHandle {
             .ok_or(Error::Misuse("the queue pair needs a protection domain"))?;
         plan.check(&domain.device)?;
         // SAFETY: the caller's promise.
-        let cap = unsafe { plan.agrees(domain, raw) }?;
+        let cap = unsafe { plan.agrees(domain, raw, kind) }?;
         let mut new = Self::adopt(&domain.device, (raw, cap), plan);
         new.owned = owned;
         if plan.flush {
@@ -72,7 +81,7 @@ impl QueuePairHandle {
         let raw = unsafe { identifier.queue_pair() }
             .ok_or(Error::Misuse("the identifier has no queue pair"))?;
         // SAFETY: the caller's promise.
-        let mut new = unsafe { Self::of_raw(plan, raw, true) }?;
+        let mut new = unsafe { Self::of_raw(plan, (raw, Kind::Planned), true) }?;
         new.identifier = Some(Arc::clone(identifier));
         Ok(new)
     }
@@ -83,7 +92,24 @@ impl Plan<'_> {
     ///
     /// # Safety
     /// A live queue pair of the domain's context.
-    unsafe fn agrees(&self, domain: &Domain, raw: NonNull<ibv_qp>) -> Result<ibv_qp_cap> {
+    unsafe fn agrees(
+        &self,
+        domain: &Domain,
+        raw: NonNull<ibv_qp>,
+        kind: Kind,
+    ) -> Result<ibv_qp_cap> {
+        // SAFETY: this field of a live queue pair does not change.
+        let made = unsafe { (*raw.as_ptr()).qp_type };
+        let wanted = match kind {
+            Kind::Planned => self.kind,
+            Kind::Driver => IBV_QPT_DRIVER,
+        };
+        if made != wanted {
+            return Err(Error::Misuse(match kind {
+                Kind::Planned => "the queue pair is of another transport than its type here",
+                Kind::Driver => "the queue pair is not of an adapter's own kind (IBV_QPT_DRIVER)",
+            }));
+        }
         // SAFETY: the caller's promise.
         if let Some(wrong) = unsafe { self.disagrees(domain, raw) } {
             return Err(Error::Misuse(wrong));
@@ -106,12 +132,10 @@ impl Plan<'_> {
         let said = self.init();
         let qp = raw.as_ptr();
         // SAFETY: these fields of a live queue pair do not change.
-        let (kind, pd, shared) = unsafe { ((*qp).qp_type, (*qp).pd, (*qp).srq) };
+        let (pd, shared) = unsafe { ((*qp).pd, (*qp).srq) };
         // SAFETY: these fields of a live queue pair do not change.
         let (send, receive) = unsafe { ((*qp).send_cq, (*qp).recv_cq) };
-        if kind != self.kind {
-            Some("the queue pair is of another transport than its type here")
-        } else if pd != domain.raw.as_ptr() {
+        if pd != domain.raw.as_ptr() {
             Some("the queue pair is of another protection domain")
         } else if send != said.send_cq || self.receive.is_some() && receive != said.recv_cq {
             Some("the queue pair completes in other queues")

@@ -19,6 +19,7 @@ use super::{Domain, Identifier, OpenDevice, Queue, failures, limits};
 use crate::device::Gid;
 use crate::{Error, Result};
 
+pub(in crate::sys) use adopt::Kind;
 pub(crate) use make::Plan;
 
 /// A queue pair.

@@ -12,6 +12,7 @@ use crate::raw::{
     rdma_event_channel,
 };
 use crate::srq::{SharedReceiveQueue, XrcDomain};
+use crate::sys::queue_pair::Kind;
 use crate::sys::{
     AddressObject, Channel, Domain, Identifier, OpenDevice, Queue, QueuePairHandle, SharedQueue,
     Window, XrcDomainObject,
@@ -165,7 +166,8 @@ impl<T: Sends> QueuePair<T> {
     /// nothing else destroys it.
     pub unsafe fn from_raw(parts: &QueuePairBuilder<T>, raw: NonNull<ibv_qp>) -> Result<Self> {
         // SAFETY: the caller's promise.
-        unsafe { QueuePairHandle::of_raw(&parts.plan(), raw, true) }.map(Self::adopt)
+        unsafe { QueuePairHandle::of_raw(&parts.plan(), (raw, Kind::Planned), true) }
+            .map(Self::adopt)
     }
 
     /// A queue pair that stays the caller's. When this goes, work that has not completed is not
@@ -180,7 +182,66 @@ impl<T: Sends> QueuePair<T> {
     /// until then.
     pub unsafe fn borrow_raw(parts: &QueuePairBuilder<T>, raw: NonNull<ibv_qp>) -> Result<Self> {
         // SAFETY: the caller's promise.
-        unsafe { QueuePairHandle::of_raw(&parts.plan(), raw, false) }.map(Self::adopt)
+        unsafe { QueuePairHandle::of_raw(&parts.plan(), (raw, Kind::Planned), false) }
+            .map(Self::adopt)
+    }
+
+    /// A queue pair of an adapter's own kind (`IBV_QPT_DRIVER`) that C has made: EFA's SRD as
+    /// [`Ud`](crate::transport::Ud), say, whose work requests it takes. It is destroyed when this
+    /// and all that is made from it is gone.
+    ///
+    /// # Errors
+    /// As [`from_raw`](Self::from_raw); [`Error::Misuse`](crate::Error::Misuse) if it is of a
+    /// transport of the specification.
+    ///
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw). Its work requests mean what those of the type's transport
+    /// mean: the same fields, and memory that the device leaves alone once they have completed.
+    /// Where `parts` lets work be unsignalled, it completes in the order in which it was posted.
+    pub unsafe fn from_raw_driver(
+        parts: &QueuePairBuilder<T>,
+        raw: NonNull<ibv_qp>,
+    ) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { QueuePairHandle::of_raw(&parts.plan(), (raw, Kind::Driver), true) }
+            .map(Self::adopt)
+    }
+
+    /// A queue pair of an adapter's own kind that stays the caller's, as with
+    /// [`borrow_raw`](Self::borrow_raw).
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let pair = pair()?;
+    /// # let builder = ferroce::qp::QueuePairBuilder::new(&pair.domain, &pair.completions);
+    /// # let made: ferroce::qp::QueuePair<ferroce::transport::Ud> = builder.build()?;
+    /// # let efadv_create_driver_qp = |_: *mut _| made.as_raw();
+    /// use std::ptr::NonNull;
+    /// use ferroce::qp::{QueuePair, QueuePairBuilder};
+    /// use ferroce::transport::Ud;
+    /// let raw = NonNull::new(efadv_create_driver_qp(pair.domain.as_raw())).ok_or("no memory")?;
+    /// let parts = QueuePairBuilder::<Ud>::new(&pair.domain, &pair.completions);
+    /// // SAFETY: it was made just now of these parts and is destroyed after `srd` has gone; SRD
+    /// // takes the work requests of UD, all of which are signalled here.
+    /// let srd = unsafe { QueuePair::borrow_raw_driver(&parts, raw) };
+    /// # assert!(srd.is_err(), "one of the transport UD itself");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`from_raw_driver`](Self::from_raw_driver).
+    ///
+    /// # Safety
+    /// As [`from_raw_driver`](Self::from_raw_driver) and [`borrow_raw`](Self::borrow_raw).
+    pub unsafe fn borrow_raw_driver(
+        parts: &QueuePairBuilder<T>,
+        raw: NonNull<ibv_qp>,
+    ) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { QueuePairHandle::of_raw(&parts.plan(), (raw, Kind::Driver), false) }
+            .map(Self::adopt)
     }
 }
 
