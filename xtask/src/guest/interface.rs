@@ -22,10 +22,12 @@ const LIMIT: Duration = Duration::from_secs(600);
 const RANDOM: &str = "programs";
 const RANDOM_CASES: &str = "FERROCE_SEEDS=12";
 const CASES: &str = "FERROCE_SEEDS=1";
-/// The test programs. The others test the compiler, the examples, and the allocations of the
-/// software device.
-const PROGRAMS: [&str; 19] = [
+/// The test programs. The others test the compiler, the examples, the allocations and the log of
+/// the software device, and what C's functions of that device make (`raw_handles`, `raw_queues`,
+/// `storm`) or rxe does not have (`kinds_of_memory`).
+const PROGRAMS: [&str; 23] = [
     "arrivals",
+    "channel",
     "connection",
     "connections",
     "device_events",
@@ -33,13 +35,16 @@ const PROGRAMS: [&str; 19] = [
     "errors",
     "futures",
     "identifiers",
+    "interchange",
     "linger",
     "operations",
     "pool",
     RANDOM,
     "providers",
+    "resets",
     "scopes",
     "shared_memory",
+    "spans",
     "stream",
     "threads",
     "typed",
