@@ -190,6 +190,11 @@ pub use provider::{Provider, ProviderKind};
 #[doc = include_str!("../../../docs/coming-from.md")]
 struct ComingFrom;
 
+/// The Rust code of a document, as tests: for the tokio runtime.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../../../docs/coming-from-async-rdma.md")]
+struct ComingFromAsyncRdma;
+
 /// The Rust code of the crate's README, as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
