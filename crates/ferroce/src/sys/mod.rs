@@ -26,9 +26,12 @@ mod held;
 mod inbox;
 mod ledger;
 mod limits;
+mod locks;
 mod machine;
 mod mapping;
 mod memory;
+#[cfg(test)]
+mod model;
 mod pieces;
 mod place;
 mod poller;

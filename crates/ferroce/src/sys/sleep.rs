@@ -1,8 +1,9 @@
 //! Threads that wait for completions of one queue: one of them sleeps in the kernel for all.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Instant;
+
+use super::locks::{AtomicU64, AtomicUsize, Condvar, Mutex, MutexGuard, Ordering};
 
 /// Threads that wait for completions of a queue.
 #[derive(Default)]
