@@ -16,6 +16,8 @@ use std::{env, process, thread};
 
 #[path = "../examples/datagrams.rs"]
 mod datagrams;
+#[path = "../examples/endpoint_loop.rs"]
+mod endpoint_loop;
 #[path = "../examples/epoll_loop.rs"]
 mod epoll_loop;
 #[path = "../examples/file_transfer.rs"]
@@ -26,6 +28,9 @@ mod key_value;
 mod ping_pong;
 #[path = "../examples/read_write.rs"]
 mod read_write;
+#[cfg(feature = "tokio")]
+#[path = "../examples/tokio_key_value.rs"]
+mod tokio_key_value;
 #[cfg(feature = "tokio")]
 #[path = "../examples/tokio_server.rs"]
 mod tokio_server;
@@ -46,6 +51,12 @@ const EXAMPLES: &[Example] = &[
         datagrams::main,
         &["server: somebody said good-bye"],
         &["client: hello? \"hello\" came", "good-bye"],
+    ),
+    Example(
+        "endpoint_loop",
+        endpoint_loop::main,
+        &[],
+        &["client: tick 5 came back"],
     ),
     Example(
         "epoll_loop",
@@ -79,6 +90,13 @@ const EXAMPLES: &[Example] = &[
             "client: read \"from the server's memory\"",
             "client: a wrong key gave Err(IBV_WC_REM_ACCESS_ERR)",
         ],
+    ),
+    #[cfg(feature = "tokio")]
+    Example(
+        "tokio_key_value",
+        tokio_key_value::main,
+        &["server: 4000 requests of 200 clients, 2000 keys"],
+        &["client: 200 clients put and got 10 keys each"],
     ),
     #[cfg(feature = "tokio")]
     Example(

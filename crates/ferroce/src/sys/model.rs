@@ -124,8 +124,9 @@ impl Modelled {
     }
 }
 
-/// Readers wait while this thread acts, in each order of steps with that many interruptions at most.
-/// A thread that nothing wakes would be a deadlock or an endless loop, which loom reports.
+/// Readers wait while this thread acts, in each order of steps with at most that many
+/// interruptions. A thread that nothing wakes would be a deadlock or an endless loop, which loom
+/// reports.
 fn check(readers: usize, interruptions: usize, act: impl Fn(&Modelled) + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(interruptions);
