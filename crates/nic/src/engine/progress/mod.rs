@@ -269,7 +269,7 @@ impl RoundState {
         events.clear();
         if self.incoming.watched() == 0 || now.since(self.looked) >= DESCRIPTORS_EVERY {
             self.looked = now;
-            self.sleep(nic, false, true);
+            self.sleep(nic, Some(now), true);
             if let Err(e) = nic.services.poller.wait(&mut events, Some(Duration::ZERO)) {
                 tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
             }
@@ -295,25 +295,26 @@ impl RoundState {
     pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {
         // A ring that a program put to sleep may still hold an acknowledgement, which no other
         // thread is left to send.
-        self.sleep(nic, true, true) && !self.short_rings.owe_acks()
+        self.sleep(nic, None, true) && !self.short_rings.owe_acks()
     }
 
     /// As [`sleep_rings`](Self::sleep_rings), for a program that may still answer what it has
     /// received: what it has not acknowledged is no reason to stay awake.
     pub(super) fn rest_rings(&mut self, nic: &Nic) -> bool {
-        !self.watches_rings() || self.sleep(nic, true, false)
+        !self.watches_rings() || self.sleep(nic, None, false)
     }
 
-    fn sleep(&mut self, nic: &Nic, all: bool, acks: bool) -> bool {
+    /// Puts rings to sleep that have been idle for long `now`, or all of them.
+    fn sleep(&mut self, nic: &Nic, now: Option<Time>, acks: bool) -> bool {
         self.short_rings.wake_late(&nic.services);
         self.short_rings
             .take_served(|slot| self.incoming.keep_awake(slot));
         let short_rings = &self.short_rings;
         let any = &mut |slot| short_rings.has_news_of(&nic.services, slot, acks);
-        self.incoming.sleep(all, any)
+        self.incoming.sleep(now, any)
     }
 
-    /// Whether a watched ring or a short ring has something. Counts as a round.
+    /// Whether a watched ring or a short ring has something.
     fn look(&mut self, nic: &Nic, acks: bool) -> bool {
         self.incoming.look() | self.short_rings.look(&nic.services, acks)
     }

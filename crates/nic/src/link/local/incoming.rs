@@ -14,6 +14,7 @@ use std::sync::Arc;
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fd;
 use ferroce_os::unix::{Record as Arrival, Relation, SeqListener, SeqSocket, Waiting};
+use ferroce_proto::time::Time;
 
 pub(crate) use admission::Accepted;
 
@@ -260,7 +261,7 @@ impl Incoming {
     }
 
     /// Whether a watched ring has a record.
-    pub(crate) fn look(&mut self) -> bool {
+    pub(crate) fn look(&self) -> bool {
         self.rings.look()
     }
 
@@ -281,12 +282,12 @@ impl Incoming {
         }
     }
 
-    /// Stops watching rings that bring nothing: `all` of them, or those that have not for long.
-    /// Their peers send wake-ups from here on. Returns whether none is watched any more: if one has
-    /// a record it is. `any` says whether there is something else of a process to look at.
-    pub(crate) fn sleep(&mut self, all: bool, any: &mut dyn FnMut(u16) -> bool) -> bool {
+    /// Stops watching rings that have brought nothing for long `now`, or all of them if that is
+    /// `None`. Their peers send wake-ups from here on. Returns whether none is watched any more: if
+    /// one has a record it is. `any` says whether there is something else of a process to look at.
+    pub(crate) fn sleep(&mut self, now: Option<Time>, any: &mut dyn FnMut(u16) -> bool) -> bool {
         let links = &mut self.links;
-        self.rings.sleep(all, any, &mut |id, ring| {
+        self.rings.sleep(now, any, &mut |id, ring| {
             if let Some(link) = links.get_mut(&id) {
                 link.ring = Some(ring);
             }

@@ -6,15 +6,18 @@
 //! price of a round depends on the links in use, not on those that exist.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferroce_os::ring::{Broken, Popped, Receiver, SharedArea};
+use ferroce_proto::time::Time;
 
 use super::accepted::LinkSender;
 use crate::base::addressing::Addressing;
 use crate::base::numbers::LinkId;
 
-/// Rounds without a record after which a ring is no longer watched: about a millisecond of polling.
-const IDLE_ROUNDS: u32 = 8192;
+/// Time without a record after which a ring is no longer watched. A peer may need a good part of it
+/// to copy a message of some MiB, with which it answers.
+const IDLE: Duration = Duration::from_millis(1);
 
 /// The receiving end of a ring, with what its records refer to.
 #[derive(Debug)]
@@ -36,7 +39,10 @@ pub(super) struct WatchedRing {
     pub(super) id: LinkId,
     pub(super) sender: LinkSender,
     inlet: Inlet,
-    idle: u32,
+    /// Something has come since this was looked at last.
+    busy: bool,
+    /// When that was seen to begin or go on.
+    since: Time,
 }
 
 impl WatchedRing {
@@ -44,11 +50,19 @@ impl WatchedRing {
     pub(super) fn pop<'r>(&mut self, room: &'r mut [u8]) -> Result<Option<&'r [u8]>, Broken> {
         Ok(match self.inlet.ring.pop(room)? {
             Popped::Record(len) => {
-                self.idle = 0;
+                self.busy = true;
                 Some(&room[..len])
             }
             Popped::Empty => None,
         })
+    }
+
+    /// Whether nothing has come for long.
+    fn is_idle(&mut self, now: Time) -> bool {
+        if std::mem::take(&mut self.busy) {
+            self.since = now;
+        }
+        now.since(self.since) >= IDLE
     }
 
     /// Whether the peer must be told that there is room now.
@@ -96,7 +110,8 @@ impl Rings {
             id,
             sender,
             inlet,
-            idle: 0,
+            busy: true,
+            since: Time::default(),
         });
     }
 
@@ -105,39 +120,31 @@ impl Rings {
         self.0.retain(|w| w.id != id);
     }
 
-    /// Whether any has a record. Counts as a round.
-    pub(super) fn look(&mut self) -> bool {
-        let mut any = false;
-        for watched in &mut self.0 {
-            if watched.inlet.ring.has_more() {
-                any = true;
-            } else {
-                watched.idle = watched.idle.saturating_add(1);
-            }
-        }
-        any
+    /// Whether any has a record.
+    pub(super) fn look(&self) -> bool {
+        self.0.iter().any(|watched| watched.inlet.ring.has_more())
     }
 
     /// Something came from a process beside its rings' records.
     pub(super) fn keep_awake(&mut self, slot: u16) {
         for watched in self.0.iter_mut().filter(|w| w.sender.slot() == slot) {
-            watched.idle = 0;
+            watched.busy = true;
         }
     }
 
-    /// Puts those to sleep that have been idle for long, or `all` of them; gives them to `keep`.
-    /// One that has a record stays, and one of whose process `any` finds something else. Returns
-    /// whether none is left.
+    /// Puts those to sleep that have been idle for long `now`, or all of them if that is `None`;
+    /// gives them to `keep`. One that has a record stays, and one of whose process `any` finds
+    /// something else. Returns whether none is left.
     pub(super) fn sleep(
         &mut self,
-        all: bool,
+        now: Option<Time>,
         any: &mut dyn FnMut(u16) -> bool,
         keep: &mut dyn FnMut(LinkId, Inlet),
     ) -> bool {
         for index in (0..self.0.len()).rev() {
             let watched = &mut self.0[index];
             let slot = watched.sender.slot();
-            let idle = all || watched.idle >= IDLE_ROUNDS;
+            let idle = now.is_none_or(|now| watched.is_idle(now));
             if idle && watched.inlet.ring.sleep_unless(|| any(slot)) {
                 let WatchedRing { id, inlet, .. } = self.0.swap_remove(index);
                 keep(id, inlet);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ferroce_os::ring::{self, Sender};
 use ferroce_os::unix::Record as Arrival;
+use ferroce_proto::time::Time;
 
 use super::super::frame::{RingAnswer, SWITCH};
 use super::*;
@@ -77,13 +78,13 @@ fn a_sleeping_receiver_is_woken_and_a_watching_one_is_left_alone() {
     assert_eq!(b.incoming.watched(), 1);
     send();
     assert!(ready(into).is_none() && b.incoming.look(), "it watches");
-    assert!(!b.incoming.sleep(true, &mut |_| false), "there is a record");
+    assert!(!b.incoming.sleep(None, &mut |_| false), "there is a record");
     let mut count = 0;
     assert_eq!(
         b.incoming.recv_ring(0, 16, &mut |_| count += 1),
         LinkRead::Drained
     );
-    assert!(b.incoming.sleep(true, &mut |_| false) && ready(into).is_none());
+    assert!(b.incoming.sleep(None, &mut |_| false) && ready(into).is_none());
     send();
     send();
     assert!(ready(into).is_some_and(|e| e.readable()), "woken");
@@ -100,12 +101,12 @@ fn who_falls_asleep_while_something_is_put_into_a_short_ring_is_woken_late() {
     let mut wake = LateWake::default();
     wake.wake(&link, true);
     // It has looked before that, and says only now that it sleeps.
-    assert!(b.incoming.sleep(true, &mut |_| false));
+    assert!(b.incoming.sleep(None, &mut |_| false));
     assert!(ready(into).is_none(), "who comes again looks");
     wake.finish(&link);
     assert!(ready(into).is_some_and(|e| e.readable()), "woken");
     b.receive();
-    assert!(b.incoming.sleep(true, &mut |_| false));
+    assert!(b.incoming.sleep(None, &mut |_| false));
     wake.finish(&link);
     assert!(ready(into).is_none(), "nothing was put in since");
     wake.wake(&link, false);
@@ -119,12 +120,13 @@ fn who_falls_asleep_while_something_is_put_into_a_short_ring_is_woken_late() {
 fn a_ring_that_brings_nothing_for_long_is_no_longer_watched() {
     let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
     let link = on_ring(&a, &mut b);
-    b.incoming.sleep(false, &mut |_| false);
-    assert_eq!(b.incoming.watched(), 1);
-    for _ in 0..10_000 {
-        assert!(!b.incoming.look());
-    }
-    assert!(b.incoming.sleep(false, &mut |_| false));
+    let mut none_watched = |us| {
+        let now = Time::default() + Duration::from_micros(us);
+        b.incoming.sleep(Some(now), &mut |_| false)
+    };
+    // It has been idle from the first look on.
+    assert!(!none_watched(5000) && !none_watched(5999));
+    assert!(none_watched(6000));
     deliver(&link, a.qpn(1), &[vec![1; 20]], &mut b);
     b.receive();
     assert_eq!(b.packets.len(), 2);
@@ -149,7 +151,7 @@ fn what_was_written_before_the_end_is_read() {
     let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
     let link = on_ring(&a, &mut b);
     let slot = a.slot();
-    assert!(b.incoming.sleep(true, &mut |_| false));
+    assert!(b.incoming.sleep(None, &mut |_| false));
     for _ in 0..50 {
         assert_eq!(
             link.send_packets(a.qpn(1), &mut batch(&[vec![1; 20]])),
@@ -265,6 +267,6 @@ fn packets_have_the_route_that_they_were_sent_on() {
             other => panic!("{other:?}"),
         });
         assert_eq!(seen, [hop_limit; 5]);
-        assert!(!sleeps || b.incoming.sleep(true, &mut |_| false));
+        assert!(!sleeps || b.incoming.sleep(None, &mut |_| false));
     }
 }
