@@ -38,7 +38,7 @@ pub(super) fn spawn(nic: Arc<Nic>, works: bool) -> io::Result<()> {
 fn run(nic: &Nic) -> ! {
     let mut events = Vec::new();
     let (mut linger, mut trust) = (Habit::default(), Habit::default());
-    let (mut deserted, mut visits) = (false, 0);
+    let (mut deserted, mut visits, mut is_left) = (false, 0, false);
     loop {
         // A program that polls does the same work: leave the processor and the lock to it.
         nap_while_polled(nic, &mut trust, &mut events);
@@ -52,6 +52,10 @@ fn run(nic: &Nic) -> ! {
             continue;
         }
         deserted = false;
+        is_left = !is_left && leave_to_poller(nic, &mut trust, &mut events);
+        if is_left {
+            continue;
+        }
         let now = clock::monotonic();
         if !events.is_empty() && nic.services.sleeper.polls().is_away(now) {
             // A nap would have left this undone.
@@ -66,14 +70,32 @@ fn run(nic: &Nic) -> ! {
     }
 }
 
+/// Gives a program that polls at this moment a nap's time to do what has come: it sees the same,
+/// and would wait for this thread's round in place of making its own. Returns false if none polls.
+fn leave_to_poller(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) -> bool {
+    let sleeper = &nic.services.sleeper;
+    let polls = sleeper.polls();
+    if events.is_empty() || is_woken(events) || !polls.is_at_it(clock::monotonic()) {
+        return false;
+    }
+    sleeper.nap(NapFor::Polling, Naps::of(NapFor::Polling).length(), events);
+    trust.learn(!nic.progress.lock().has_work(nic));
+    true
+}
+
+/// Whether this thread was woken for something that only it does.
+fn is_woken(events: &[Readiness]) -> bool {
+    let is_wake = |event: &Readiness| Token::from_raw(event.token()) == Some(Token::Wake);
+    events.iter().any(is_wake)
+}
+
 /// Whether what has come is the leader's to do: a leader waits, or has come by since the count of
 /// `visits`, or a program is woken for it as well.
 fn is_led(nic: &Nic, events: &[Readiness], visits: u64) -> bool {
     let lead = nic.services.sleeper.lead();
-    let is_wake = |event: &Readiness| Token::from_raw(event.token()) == Some(Token::Wake);
     let comes =
         lead.is_taken() || lead.visits() != visits || nic.services.sleeper.doors().any_open();
-    comes && !lead.has_followers() && !events.is_empty() && !events.iter().any(is_wake)
+    comes && !lead.has_followers() && !events.is_empty() && !is_woken(events)
 }
 
 /// Leaves the work to leaders for as long as one comes by, or waits, but for deadlines. Returns

@@ -13,6 +13,8 @@ use super::lead::this_thread;
 
 /// A program that polled this recently does the device's work itself.
 const RECENT: Duration = Duration::from_micros(50);
+/// A program that polled as lately is at it: what has come, it sees at its next poll.
+const JUST_NOW: Duration = Duration::from_micros(5);
 /// A program that polled as lately does it now and then, between other things.
 const LATELY: Duration = Duration::from_micros(300);
 /// A program that has not polled for so long, and did so lately, does something else now, unless it
@@ -24,6 +26,8 @@ const CLOSE: Duration = Duration::from_micros(1);
 /// once or twice per event, and one that watches its memory for a peer's WRITE, which nobody else
 /// would bring it, polls in between.
 const STREAK: Duration = Duration::from_micros(50);
+/// A copy takes no longer, unless memory has to be brought in for it.
+const LONGEST_COPY: Duration = Duration::from_millis(2);
 /// How long the thread leaves a program alone before it looks again, at first. A program may turn
 /// to something else (watch its memory for a WRITE, compute), and its peers should not wait long
 /// then.
@@ -56,6 +60,10 @@ pub(crate) struct Polls {
     first: AtomicU64,
     /// The thread that made it.
     thread: AtomicUsize,
+    /// That thread is in the middle of a long copy, between two polls.
+    copies: AtomicBool,
+    /// When its last one that followed a poll ended.
+    copied: AtomicU64,
     /// The process exits, and the thread has work that no program that polls on meanwhile does for
     /// it.
     leaves: AtomicBool,
@@ -67,6 +75,8 @@ impl Polls {
             last: AtomicU64::new(0),
             first: AtomicU64::new(0),
             thread: AtomicUsize::new(0),
+            copies: AtomicBool::new(false),
+            copied: AtomicU64::new(0),
             leaves: AtomicBool::new(false),
         }
     }
@@ -90,7 +100,7 @@ impl Polls {
 
     fn on_polls_within(&self, time: Duration, now: Time) -> bool {
         let before = Time(self.last.swap(now.0, Ordering::Relaxed));
-        let close = now.since(before) < time;
+        let close = now.since(self.or_copied(before)) < time;
         if !close {
             self.first.store(now.0, Ordering::Relaxed);
             self.thread.store(this_thread(), Ordering::Relaxed);
@@ -101,6 +111,40 @@ impl Polls {
     /// Whether the polls are the calling thread's: it has begun them.
     pub(crate) fn are_own(&self) -> bool {
         self.thread.load(Ordering::Relaxed) == this_thread()
+    }
+
+    /// The calling thread begins a copy that may take longer than polls are apart. Returns whether
+    /// that is part of its polls, as it has just polled: then it says when the copy
+    /// [ends](Self::on_copied). A program that copies again and again and makes no round meanwhile
+    /// does not poll.
+    pub(crate) fn begin_copy(&self, now: Time) -> bool {
+        let polls = self.first.load(Ordering::Relaxed) != u64::MAX
+            && self.are_own()
+            && now.since(self.last()) < RECENT;
+        if polls {
+            self.copies.store(true, Ordering::Relaxed);
+        }
+        polls
+    }
+
+    /// The copy has ended.
+    pub(crate) fn on_copied(&self, now: Time) {
+        self.copied.store(now.0, Ordering::Relaxed);
+        self.copies.store(false, Ordering::Relaxed);
+    }
+
+    /// The later of a poll and of the end of a copy that followed it.
+    fn or_copied(&self, poll: Time) -> Time {
+        poll.max(Time(self.copied.load(Ordering::Relaxed)))
+    }
+
+    /// How long ago a program has polled, or has copied right after a poll.
+    fn age(&self, now: Time) -> Duration {
+        let last = self.last();
+        if self.copies.load(Ordering::Relaxed) && now.since(last) < LONGEST_COPY {
+            return Duration::ZERO;
+        }
+        now.since(self.or_copied(last))
     }
 
     /// The polls end: a program is about to sleep.
@@ -127,19 +171,24 @@ impl Polls {
     pub(crate) fn is_polled(&self, now: Time) -> bool {
         let last = self.last();
         last.since(Time(self.first.load(Ordering::Relaxed))) >= STREAK
-            && now.since(last) < RECENT
+            && self.age(now) < RECENT
             && !self.leaves()
+    }
+
+    /// Whether a program that polls all the time does so at this moment.
+    pub(crate) fn is_at_it(&self, now: Time) -> bool {
+        self.is_polled(now) && self.age(now) < JUST_NOW
     }
 
     /// Whether a program has polled just now, however close its polls are.
     pub(crate) fn was_polled(&self, now: Time) -> bool {
         let first = self.first.load(Ordering::Relaxed);
-        first != u64::MAX && now.since(self.last()) < LATELY && !self.leaves()
+        first != u64::MAX && self.age(now) < LATELY && !self.leaves()
     }
 
     /// Whether a program that has polled lately does something else now.
     pub(crate) fn is_away(&self, now: Time) -> bool {
-        self.was_polled(now) && now.since(self.last()) >= AWAY
+        self.was_polled(now) && self.age(now) >= AWAY
     }
 
     /// Whether the device thread may nap.

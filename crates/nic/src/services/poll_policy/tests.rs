@@ -14,12 +14,21 @@ enum Do {
     PollsInVain,
     /// It does something else for so long, in microseconds.
     Computes(u64),
+    /// It makes a copy of the device's, which takes so long, in microseconds.
+    Copies(u64),
+    /// It begins a copy of the device's, which takes so long, in microseconds.
+    BeginsCopy(u64),
+    /// The copy ends.
+    EndsCopy,
     /// It goes to sleep on a channel.
     Sleeps,
     /// The process exits.
     Exits,
 }
-use Do::{Computes, Exits, PollsFor, PollsInLots, PollsInVain, PollsOnce, Sleeps};
+use Do::{
+    BeginsCopy, Computes, Copies, EndsCopy, Exits, PollsFor, PollsInLots, PollsInVain, PollsOnce,
+    Sleeps,
+};
 
 /// A virtual day, in which a program does one thing after the other.
 struct Day {
@@ -52,6 +61,18 @@ impl Day {
             }
             PollsInVain => self.polls.on_vain_poll(self.now),
             Computes(us) => self.advance(1000 * us),
+            Copies(us) => {
+                let counts = self.polls.begin_copy(self.now);
+                self.advance(1000 * us);
+                if counts {
+                    self.polls.on_copied(self.now);
+                }
+            }
+            BeginsCopy(us) => {
+                assert!(self.polls.begin_copy(self.now), "it has just polled");
+                self.advance(1000 * us);
+            }
+            EndsCopy => self.polls.on_copied(self.now),
             Sleeps => self.polls.end_streak(),
             Exits => self.polls.leave(),
         }
@@ -95,6 +116,74 @@ fn a_program_that_polls_all_the_time() {
         (Computes(30), "visits, away"),
         (Computes(250), "nothing"),
     ]);
+}
+
+/// A message of 1 MiB takes longer than polls may be apart.
+#[test]
+fn a_program_that_copies_long_messages_between_its_polls() {
+    run(&[
+        (PollsFor(60), "polls"),
+        (BeginsCopy(100), "polls"),
+        (EndsCopy, "polls"),
+        (PollsFor(1), "polls"),
+        (Copies(1000), "polls"),
+        (Computes(30), "polls, away"),
+        (PollsOnce, "visits"),
+        (BeginsCopy(1000), "visits"),
+        (Exits, "nothing"),
+    ]);
+}
+
+/// Its work completes as it is posted, so its polls make no round.
+#[test]
+fn a_program_that_copies_and_does_not_poll() {
+    run(&[
+        (PollsFor(60), "polls"),
+        (Copies(100), "polls"),
+        (Copies(100), "visits, away"),
+        (Copies(200), "nothing"),
+        (PollsOnce, "visits"),
+        // One that blocks, say.
+        (BeginsCopy(1999), "visits"),
+        (Computes(1), "nothing"),
+    ]);
+}
+
+#[test]
+fn a_copy_makes_no_polls() {
+    run(&[
+        (PollsOnce, "visits"),
+        (Computes(5000), "nothing"),
+        (Copies(100), "nothing"),
+        (PollsFor(60), "polls"),
+        (Sleeps, "nothing"),
+        (Copies(100), "nothing"),
+        (PollsFor(60), "polls"),
+    ]);
+}
+
+#[test]
+fn a_program_that_looks_elsewhere_for_a_moment_is_not_at_it() {
+    let mut day = Day {
+        polls: Polls::new(),
+        now: Time(1_000_000_000),
+    };
+    day.live(&PollsFor(40));
+    assert!(!day.polls.is_at_it(day.now), "too early to say");
+    day.live(&PollsFor(20));
+    assert!(day.polls.is_at_it(day.now));
+    day.live(&Computes(5));
+    assert!(!day.polls.is_at_it(day.now));
+    assert_eq!(day.says(), "polls");
+}
+
+#[test]
+fn a_copy_of_another_thread_is_no_poll() {
+    let polls = Polls::new();
+    polls.on_polls(1, Time(1));
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(!polls.begin_copy(Time(2))));
+    });
 }
 
 #[test]
