@@ -8,10 +8,10 @@ mod taken_back;
 use std::process::Command;
 
 use common::process::Signal;
-use common::{Buffer, pair, pattern, run_alone, wait_for};
+use common::{Buffer, pair, pattern, run_alone, send_wr, wait_for};
 use ferroce_nic::{Carrier, Refusal};
 use ferroce_proto::ids::Key;
-use ferroce_proto::verbs::{Mtu, RemoteAddr, SendOp, WcOpcode, WcStatus};
+use ferroce_proto::verbs::{Mtu, Payload, RemoteAddr, SendOp, SendWr, WcOpcode, WcStatus};
 use other_process::peer::Peer;
 use other_process::race::counted;
 use other_process::refusals::{printed, refused};
@@ -71,6 +71,107 @@ fn a_stopped_process_is_read_and_written() {
     peer.signal(Signal::SIGCONT);
     let byte = peer.ask("byte 4999");
     assert_eq!(byte, [u64::from(pattern(LEN, 6)[4999])]);
+}
+
+/// Parts of a buffer: where each begins, and its length. Behind every other one is a gap.
+fn parts() -> Vec<(usize, usize)> {
+    let mut at = 0;
+    let lengths = [1, 2, 3, 5, 8, 64, 100, 4096, 255, 9, 7, 4, 1, 1000, 31, 2];
+    let place = |(n, len)| {
+        let begin = at;
+        at += len + n % 2 * 7;
+        (begin, len)
+    };
+    lengths.into_iter().enumerate().map(place).collect()
+}
+
+/// A request for each part, between the same places of a buffer and of the peer's.
+fn list(peer: &Peer, buffer: &Buffer, op: fn(RemoteAddr) -> SendOp) -> Vec<SendWr> {
+    let request = |(wr_id, (at, len))| {
+        let place = RemoteAddr {
+            addr: peer.remote.addr + at as u64,
+            ..peer.remote
+        };
+        send_wr(wr_id, op(place), vec![buffer.sge(at, len)])
+    };
+    (0..).zip(parts()).map(request).collect()
+}
+
+/// `to` with the parts of `from`.
+fn with_parts(mut to: Vec<u8>, from: &[u8]) -> Vec<u8> {
+    for (at, len) in parts() {
+        to[at..at + len].copy_from_slice(&from[at..at + len]);
+    }
+    to
+}
+
+/// Lists of short work are copied by one call, and are what they would be one by one.
+#[test]
+fn a_list_is_done_in_order() {
+    let peer = Peer::start_direct();
+    peer.stop();
+    let (theirs, ours) = (pattern(LEN, SEED), pattern(LEN, 6));
+    let before = counted(&peer.end);
+    let other = Buffer::new(&peer.end.pd, ours.clone());
+    let reads = list(&peer, &other, SendOp::Read);
+    peer.end
+        .qp
+        .post_send(&mut reads.into_iter())
+        .expect("posted");
+    for (wr_id, (_, len)) in (0..).zip(parts()) {
+        assert_eq!(peer.end.done(wr_id).byte_len as usize, len);
+    }
+    assert_eq!(other.snapshot(), with_parts(ours, &theirs));
+    let other = Buffer::new(&peer.end.pd, pattern(LEN, 7));
+    let writes = list(&peer, &other, SendOp::Write);
+    peer.end
+        .qp
+        .post_send(&mut writes.into_iter())
+        .expect("posted");
+    let all = vec![peer.buffer.sge(0, LEN)];
+    peer.end.send(99, SendOp::Read(peer.remote), all);
+    for wr_id in (0..16).chain([99]) {
+        peer.end.done(wr_id);
+    }
+    assert_eq!(
+        peer.buffer.snapshot(),
+        with_parts(theirs, &other.snapshot())
+    );
+    assert!(counted(&peer.end) >= before + 33);
+    peer.signal(Signal::SIGCONT);
+}
+
+/// What is wrong in the middle of a list completes as it does by packets: what is before it is
+/// done, what comes after it is flushed.
+#[test]
+fn a_fault_in_the_middle_of_a_list_completes_what_is_before_it() {
+    for remote_fault in [true, false] {
+        let peer = Peer::start_direct();
+        let mut wrs = list(&peer, &peer.buffer, SendOp::Read);
+        let status = if remote_fault {
+            wrs[9].op = SendOp::Read(RemoteAddr {
+                addr: peer.remote.addr + LEN as u64 - 1,
+                ..peer.remote
+            });
+            WcStatus::RemAccessErr
+        } else {
+            let Payload::Sges(sges) = &mut wrs[9].payload else {
+                panic!("sges")
+            };
+            sges[0].lkey.0 ^= 1;
+            WcStatus::LocProtErr
+        };
+        peer.end.qp.post_send(&mut wrs.into_iter()).expect("posted");
+        for wr_id in 0..9 {
+            peer.end.done(wr_id);
+        }
+        let wc = peer.end.completion();
+        assert_eq!((wc.wr_id, wc.status), (9, status));
+        for wr_id in 10..16 {
+            let wc = peer.end.completion();
+            assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::WrFlushErr));
+        }
+    }
 }
 
 /// A WRITE after a SEND that waits for a receive waits with it.

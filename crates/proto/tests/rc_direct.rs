@@ -4,10 +4,11 @@
 mod common;
 
 use common::{SOON, sent, until_sent, write};
-use ferroce_proto::mr::Access;
+use ferroce_proto::ids::Key;
+use ferroce_proto::mr::{Access, Piece};
 use ferroce_proto::rc::{Direct, DirectOp, LinkTraits, MIN_RENDEZVOUS};
 use ferroce_proto::testkit::{Pair, Setup, Side, remote, wr};
-use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, SendOp, WcImm, WcStatus};
+use ferroce_proto::verbs::{AttrMask, QpAttr, QpState, RemoteAddr, SendOp, WcImm, WcStatus};
 
 use ferroce_proto::wire::{Opcode, Operation, Position};
 
@@ -68,6 +69,76 @@ fn what_is_done_without_packets_completes_in_order_and_uses_no_numbers() {
         pair.b.qp.grant().map(|grant| grant.expected),
         Some(direct.psn)
     );
+}
+
+/// Lengths of what one copy may carry out now.
+fn run(pair: &Pair) -> Vec<u32> {
+    let run = pair.a.qp.direct_run();
+    run.iter().map(|range| range.len).collect()
+}
+
+#[test]
+fn short_work_of_one_kind_on_one_region_is_a_run() {
+    let mut pair = Pair::new(Setup::default());
+    let place = remote(pair.key(Side::B), 0);
+    let none: [u32; 0] = [];
+    let post = |pair: &mut Pair, n, len| {
+        let request = write(pair, n, len);
+        pair.send(Side::A, request);
+    };
+    post(&mut pair, 1, 100);
+    assert_eq!(run(&pair), none, "one is none");
+    for (n, len) in [(2, 4096), (3, 50), (4, 4097), (5, 1), (6, 2)] {
+        post(&mut pair, n, len);
+    }
+    let read = |n| wr(n, SendOp::Read(place), vec![pair.sge(Side::A, 0, 8)]);
+    let mut elsewhere = read(9);
+    elsewhere.op = SendOp::Read(RemoteAddr {
+        rkey: Key(place.rkey.0 ^ 1),
+        ..place
+    });
+    for request in [read(7), read(8), elsewhere] {
+        pair.send(Side::A, request);
+    }
+    assert_eq!(run(&pair), [100, 4096, 50], "the next is too long");
+    moved(&mut pair, 60);
+    assert_eq!(run(&pair), none, "a part of the oldest is done");
+    moved(&mut pair, 40);
+    assert_eq!(run(&pair), [4096, 50]);
+    moved(&mut pair, 4096);
+    assert_eq!(run(&pair), none);
+    moved(&mut pair, 50);
+    assert_eq!(run(&pair), none, "too long itself");
+    moved(&mut pair, 4097);
+    assert_eq!(run(&pair), [1, 2], "READs are of another kind");
+    moved(&mut pair, 1);
+    moved(&mut pair, 2);
+    assert_eq!(run(&pair), [8, 8], "the last is on another region");
+    let all = [1, 2, 3, 4, 5, 6].map(|n| (n, WcStatus::Success));
+    assert_eq!(pair.a.results.send_statuses(), all);
+}
+
+#[test]
+fn a_run_has_the_bytes_of_all_its_requests() {
+    let mut pair = Pair::new(Setup::default());
+    let place = remote(pair.key(Side::B), 0);
+    for n in 0..40_u32 {
+        let bytes = vec![pair.sge(Side::A, 0, n + 1), pair.sge(Side::A, 64, 3)];
+        pair.send(Side::A, wr(n.into(), SendOp::Write(place), bytes));
+    }
+    let lengths = run(&pair);
+    assert_eq!(lengths, (4..35).collect::<Vec<_>>(), "31 at most");
+    let pieces = pair.a.qp.run_pieces(&pair.a.rights).expect("open");
+    let total: usize = pieces.iter().map(Piece::len).sum();
+    assert_eq!(pieces.len(), 2 * lengths.len());
+    assert_eq!(total, lengths.iter().sum::<u32>() as usize);
+    let mut locked = pair.sge(Side::A, 0, 8);
+    locked.lkey.0 ^= 1;
+    let mut other = Pair::new(Setup::default());
+    for sge in [pair.sge(Side::A, 0, 8), locked] {
+        other.send(Side::A, wr(1, SendOp::Write(place), vec![sge]));
+    }
+    assert!(other.a.qp.run_pieces(&other.a.rights).is_err());
 }
 
 #[test]

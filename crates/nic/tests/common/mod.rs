@@ -224,11 +224,8 @@ impl End {
 
     pub(crate) fn send_flagged(&self, wr_id: u64, op: SendOp, sges: Vec<Sge>, flags: SendFlags) {
         let wr = SendWr {
-            to: SendTo::Peer,
-            wr_id,
-            op,
             flags,
-            payload: Payload::Sges(sges.into()),
+            ..send_wr(wr_id, op, sges)
         };
         self.qp.post_one_send(wr).expect("posted");
     }
@@ -250,6 +247,17 @@ impl End {
         let wc = self.completion();
         assert_eq!((wc.wr_id, wc.status), (wr_id, WcStatus::Success), "{wc:?}");
         wc
+    }
+}
+
+/// A work request for the peer, without flags.
+pub(crate) fn send_wr(wr_id: u64, op: SendOp, sges: Vec<Sge>) -> SendWr {
+    SendWr {
+        to: SendTo::Peer,
+        wr_id,
+        op,
+        flags: SendFlags::empty(),
+        payload: Payload::Sges(sges.into()),
     }
 }
 

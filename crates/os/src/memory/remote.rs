@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd as _;
 
-use ferroce_proto::mr::{Backing, Piece};
+use ferroce_proto::mr::{Backing, PeerRange, Piece};
 
 use super::address;
 use super::proof::Proof;
@@ -170,6 +170,22 @@ impl OtherProcess {
     /// As [`prove`](Self::prove), a part may have been copied; ESTALE: it was another process's
     /// memory, and what was copied is not to be used.
     pub fn read(&self, from: u64, to: &[Piece<'_>], len: usize) -> io::Result<()> {
+        whole(
+            self.read_from(&[self.word(), iovec_at(from, len)], to, len)?,
+            len,
+        )
+    }
+
+    /// As [`read`](Self::read), from several places, one after the other. Returns how many bytes
+    /// were copied: those up to the first that is not mapped.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_run(&self, from: &[PeerRange], to: &[Piece<'_>]) -> io::Result<usize> {
+        self.read_from(&self.iovecs(from), to, total(from))
+    }
+
+    fn read_from(&self, from: &[libc::iovec], to: &[Piece<'_>], len: usize) -> io::Result<usize> {
         let writable = |piece: &Piece<'_>| matches!(piece, Piece::Registered(_));
         if !to.iter().all(writable) {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -178,11 +194,11 @@ impl OtherProcess {
         let mut found = 0_u64;
         // SAFETY: the kernel writes into `found` and registered memory, which the spans vouch for;
         // one that is not mapped is an error.
-        with_iovecs(&raw mut found, to, |to| unsafe {
-            self.copy(libc::SYS_process_vm_readv, to, from, len)
+        let copied = with_iovecs(&raw mut found, to, |to| unsafe {
+            self.copy(libc::SYS_process_vm_readv, to, from)
         })?;
         if found == self.proof.word {
-            Ok(())
+            Ok(copied)
         } else {
             Err(io::Error::from_raw_os_error(libc::ESTALE))
         }
@@ -194,33 +210,66 @@ impl OtherProcess {
     /// # Errors
     /// As [`prove`](Self::prove); a part may have been copied.
     pub fn write(&self, from: &[Piece<'_>], to: u64, len: usize) -> io::Result<()> {
+        whole(
+            self.write_to(from, &[self.word(), iovec_at(to, len)], len)?,
+            len,
+        )
+    }
+
+    /// As [`write`](Self::write), to several places, one after the other. Returns how many bytes
+    /// were copied: those up to the first that is not mapped.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_run(&self, from: &[Piece<'_>], to: &[PeerRange]) -> io::Result<usize> {
+        self.write_to(from, &self.iovecs(to), total(to))
+    }
+
+    fn write_to(&self, from: &[Piece<'_>], to: &[libc::iovec], len: usize) -> io::Result<usize> {
         check(from, len)?;
         // What is there already: nothing changes.
         let mut word = self.proof.word;
         // SAFETY: the kernel only reads the word and the pieces; what is not mapped is an error.
         with_iovecs(&raw mut word, from, |from| unsafe {
-            self.copy(libc::SYS_process_vm_writev, from, to, len)
+            self.copy(libc::SYS_process_vm_writev, from, to)
         })
     }
 
-    /// Copies between own memory, of which the first word is for the proof, and `len` bytes at
-    /// `remote`. The kernel looks once which address space the number stands for, and stops at the
-    /// first piece that is not mapped there.
+    /// The proof, which is the first of what is copied.
+    fn word(&self) -> libc::iovec {
+        iovec_at(self.proof.addr, WORD)
+    }
+
+    /// The proof and places of its memory, as the kernel takes them. Neighbours become one: for
+    /// each the kernel looks for its pages.
+    fn iovecs(&self, ranges: &[PeerRange]) -> Vec<libc::iovec> {
+        let mut all = Vec::with_capacity(1 + ranges.len());
+        all.push(self.word());
+        let mut end = None;
+        for range in ranges {
+            let len = range.len as usize;
+            match all.last_mut().filter(|_| end == Some(range.addr)) {
+                Some(last) => last.iov_len += len,
+                None => all.push(iovec_at(range.addr, len)),
+            }
+            end = range.addr.checked_add(range.len.into());
+        }
+        all
+    }
+
+    /// Copies between own memory, of which the first word is for the proof, and `remote`, of which
+    /// the proof is the first. Returns the bytes after it that were copied. The kernel looks once
+    /// which address space the number stands for, and stops at the first piece that is not mapped
+    /// there.
     ///
     /// # Safety
-    /// With `process_vm_readv` the iovecs are memory that may be written.
+    /// With `process_vm_readv` the iovecs of `local` are memory that may be written.
     unsafe fn copy(
         &self,
         call: libc::c_long,
         local: &[libc::iovec],
-        remote: u64,
-        len: usize,
-    ) -> io::Result<()> {
-        let at = |addr, len| libc::iovec {
-            iov_base: address(addr),
-            iov_len: len,
-        };
-        let remote = [at(self.proof.addr, WORD), at(remote, len)];
+        remote: &[libc::iovec],
+    ) -> io::Result<usize> {
         // SAFETY: the caller's promise for `local`; `remote` is addresses of the other process,
         // where the kernel checks them.
         let copied = sys::check(unsafe {
@@ -233,13 +282,31 @@ impl OtherProcess {
                 remote.len(),
                 0_usize,
             )
-        });
-        match copied {
-            Ok(copied) if copied == WORD + len => Ok(()),
-            Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-            Err(e) => Err(e),
-        }
+        })?;
+        copied
+            .checked_sub(WORD)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EFAULT))
     }
+}
+
+fn iovec_at(addr: u64, len: usize) -> libc::iovec {
+    libc::iovec {
+        iov_base: address(addr),
+        iov_len: len,
+    }
+}
+
+/// An error, if not all `len` bytes were copied.
+fn whole(copied: usize, len: usize) -> io::Result<()> {
+    if copied == len {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EFAULT))
+    }
+}
+
+fn total(ranges: &[PeerRange]) -> usize {
+    ranges.iter().map(|range| range.len as usize).sum()
 }
 
 /// Whether there is a thread of that process with that number.

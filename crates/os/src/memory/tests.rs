@@ -1,5 +1,5 @@
 use ferroce_proto::ids::{Key, PdId};
-use ferroce_proto::mr::{Access, Backing, Region, Rights, Unmapped};
+use ferroce_proto::mr::{Access, Backing, PeerRange, Piece, Region, Rights, Unmapped};
 
 use super::pages::{mappings_allow, page_size, parse_mapping};
 use super::touch;
@@ -349,4 +349,47 @@ fn a_page_in_the_middle_that_does_not_allow_the_access_is_a_fault() {
     assert!(prefetch(pages.base, page_size(), true, true).is_ok());
     assert!(prefetch(pages.base, pages.len, true, true).is_err());
     assert!(prefetch(pages.base, pages.len, true, false).is_ok());
+}
+
+/// Three pages, of which the last is not mapped: what is before it is copied.
+#[test]
+fn a_run_is_copied_up_to_the_first_place_that_is_not_mapped() {
+    let proof = ProofPage::new(0x1234_5678).unwrap();
+    let process = OtherProcess::open(Task::this(), proof.proof()).unwrap();
+    let read_write = libc::PROT_READ | libc::PROT_WRITE;
+    let pages = Pages::new(&[read_write, read_write, -1]);
+    let range = |page, offset, len| PeerRange {
+        addr: pages.page(page) + offset,
+        len,
+    };
+    // Two neighbours, and two that are not.
+    let places = [
+        range(0, 8, 8),
+        range(0, 16, 4),
+        range(1, 100, 3),
+        range(2, 0, 9),
+    ];
+    let bytes: Vec<u8> = (1..=24).collect();
+    let pieces = [Piece::Inline(&bytes[..10]), Piece::Inline(&bytes[10..])];
+    let whole = [&bytes[..10], &bytes[10..15]].map(Piece::Inline);
+    assert_eq!(process.write_run(&whole, &places[..3]).unwrap(), 15);
+    assert_eq!(process.write_run(&pieces, &places).unwrap(), 15);
+    let none = process.write_run(&pieces[..1], &[range(2, 0, 10)]);
+    assert_eq!(none.unwrap(), 0);
+    let unequal = process.write_run(&pieces, &places[..3]);
+    assert_eq!(unequal.map_err(|e| errno(&e)), Err(libc::EINVAL));
+    let mut here = [0xaa_u8; 24];
+    let rights = rights(&mut here);
+    let to = [Piece::Registered(span(&rights, 0, 24))];
+    assert_eq!(process.read_run(&places, &to).unwrap(), 15);
+    let mut around = [0xaa_u8; 14];
+    let rights = self::rights(&mut around);
+    let to = [Piece::Registered(span(&rights, 0, 14))];
+    process.read(pages.page(0) + 7, &to, 14).unwrap();
+    drop(rights);
+    assert_eq!(here[..15], bytes[..15]);
+    assert_eq!(here[15..], [0xaa; 9]);
+    assert_eq!(around[0], 0, "before the places");
+    assert_eq!(around[1..13], bytes[..12]);
+    assert_eq!(around[13], 0, "behind them");
 }

@@ -62,6 +62,15 @@ pub enum Piece<'a> {
     Inline(&'a [u8]),
 }
 
+/// Bytes of another process, by their address there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerRange {
+    /// The first byte.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
 /// What a copy is made of. One piece, the usual number, takes no memory of its own.
 pub type Pieces<'a> = SmallVec<[Piece<'a>; 1]>;
 

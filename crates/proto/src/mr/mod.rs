@@ -11,7 +11,7 @@ mod window;
 
 pub use access::Access;
 pub use memo::{Memo, Opens};
-pub use memory::{Memory, Piece, Pieces, Unmapped};
+pub use memory::{Memory, PeerRange, Piece, Pieces, Unmapped};
 pub use region::{Backing, Region};
 pub use rights::{Accessor, Rights, RightsError};
 pub use span::{AddrRange, Span};

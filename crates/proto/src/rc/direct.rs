@@ -14,10 +14,15 @@
 //!   without bytes ([`Opcode::PLACED_IMM`](crate::wire::Opcode::PLACED_IMM)) tells of it. It is
 //!   waited for like any other, a receiver that is not ready included.
 //!
+//! Short WRITEs or READs that wait one behind the other can share a copy: a
+//! [run](RcQp::direct_run).
+//!
 //! Whatever is refused or goes wrong goes by packets, from its first byte on
 //! ([`RcQp::refuse_direct`]), and the peer's responder decides: it makes the NAK, the event and the
 //! state that belong to it. Doing a part of a WRITE or READ twice changes nothing. An atomic is
 //! done once: it is refused only if it was not carried out.
+
+use smallvec::SmallVec;
 
 use super::config::MAX_MESSAGE;
 use super::execute::allows;
@@ -31,7 +36,7 @@ use super::send_queue::Wqe;
 use super::target::Target;
 use super::{Cx, QpShared, RcQp};
 use crate::ids::{Psn, Qpn};
-use crate::mr::{Access, Pieces, Rights, RightsError};
+use crate::mr::{Access, PeerRange, Pieces, Rights, RightsError};
 use crate::verbs::{PathMigState, QpState, QpType, RemoteAddr, SendOp, WcImm, WcOpcode};
 use crate::wire::{Packet, Reth};
 
@@ -112,6 +117,15 @@ impl DirectOp {
     }
 }
 
+/// Most work requests of a run. With 32 pieces each they are fewer pieces than one call takes.
+const MOST_IN_RUN: usize = 31;
+/// Most bytes of each: what makes longer ones slow is the copy itself.
+const LONGEST_IN_RUN: u32 = 4096;
+
+/// The peer's bytes of work requests that one copy can carry out, the oldest first. Their keys, and
+/// what is done, are those of the oldest one.
+pub type DirectRun = SmallVec<[PeerRange; MOST_IN_RUN]>;
+
 /// What is left of the oldest work request, for its owner to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
@@ -173,6 +187,43 @@ impl RcQp {
             need: op.needs_here(),
         };
         scatter::pieces(rights, who, &wqe.wr.payload, Extent { offset: done, len })
+    }
+
+    /// The oldest work request and those behind it that the same copy can carry out; empty if
+    /// there are none behind it. Each of them completes by an
+    /// [`on_direct`](Self::on_direct) of its own.
+    #[must_use]
+    pub fn direct_run(&self) -> DirectRun {
+        if self.requester.queue.len() < 2 {
+            return DirectRun::new();
+        }
+        let run = self.requester.run(&self.shared).map(|(_, range)| range);
+        let run: DirectRun = run.collect();
+        if run.len() < 2 {
+            return DirectRun::new();
+        }
+        run
+    }
+
+    /// The bytes of a run in this process's memory, in order.
+    ///
+    /// # Errors
+    /// A local key does not open them.
+    pub fn run_pieces<'a>(&'a self, rights: &'a Rights) -> Result<Pieces<'a>, RightsError> {
+        let mut all = Pieces::new();
+        for (wqe, range) in self.requester.run(&self.shared) {
+            let op = DirectOp::of(&wqe.wr.op).map(|(op, _)| op);
+            let by = Opener {
+                pd: self.shared.config.pd,
+                need: op.map_or(Access::LOCAL_WRITE, DirectOp::needs_here),
+            };
+            let extent = Extent {
+                offset: 0,
+                len: range.len,
+            };
+            all.extend(scatter::pieces(rights, by, &wqe.wr.payload, extent)?);
+        }
+        Ok(all)
     }
 
     /// The next `len` bytes were moved. Completes the work request if they were the last.
@@ -253,6 +304,25 @@ impl Requester {
         let has_imm = matches!(wqe.wr.op, SendOp::WriteImm(..));
         let what = DirectOp::of(&wqe.wr.op).filter(|_| !has_imm || is_placed(wqe))?;
         (idle && may).then_some((wqe, what, done))
+    }
+
+    /// The oldest work request and those behind it that are of its kind, short, and on the same
+    /// region of the peer's.
+    fn run(&self, shared: &QpShared) -> impl Iterator<Item = (&Wqe, PeerRange)> {
+        let untouched = self.moved == Moved::default();
+        let front = self.direct(shared).filter(|_| untouched);
+        let what = front.map(|(_, (op, remote), _)| (op, remote.rkey));
+        self.queue.iter().take(MOST_IN_RUN).map_while(move |wqe| {
+            let (op, remote) = DirectOp::of(&wqe.wr.op)?;
+            let is_plain = matches!(wqe.wr.op, SendOp::Write(_) | SendOp::Read(_));
+            let is_short = (1..=LONGEST_IN_RUN).contains(&wqe.length);
+            let range = PeerRange {
+                addr: remote.addr,
+                len: wqe.length,
+            };
+            let joins = is_plain && is_short && what == Some((op, remote.rkey));
+            joins.then_some((wqe, range))
+        })
     }
 
     /// Whether a work request that has its turn waits for what is in flight, so that it and what

@@ -78,7 +78,7 @@ pub use self::rendezvous::{MAX_RENDEZVOUS, MIN_RENDEZVOUS, Rendezvous};
 pub use budget::{Budget, Stake};
 pub use config::{LinkTraits, MAX_MESSAGE, MAX_RD_ATOMIC, ModifyError, PACKET_COST, RcConfig};
 pub use cx::{Cx, LocalCx, Noted, SharedRecv, Sink, Taken};
-pub use direct::{Direct, DirectOp, Grant};
+pub use direct::{Direct, DirectOp, DirectRun, Grant};
 pub use fault::Cause;
 pub use retry::MIN_ACK_TIMEOUT;
 pub use scatter::{place, total};

@@ -129,6 +129,11 @@ impl SendQueue {
         self.ring.front()
     }
 
+    /// All of them, the oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Wqe> {
+        self.ring.iter()
+    }
+
     pub(super) fn front_mut(&mut self) -> Option<&mut Wqe> {
         self.ring.front_mut()
     }

@@ -3,9 +3,9 @@
 
 use ferroce_os::clock;
 use ferroce_proto::mr::Piece;
-use ferroce_proto::rc::{DirectOp, Rendezvous};
+use ferroce_proto::rc::{Direct, DirectOp, Rendezvous};
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::QpType;
+use ferroce_proto::verbs::{QpState, QpType};
 
 use super::Qp;
 use super::locked::Locked;
@@ -16,6 +16,8 @@ use crate::base::refusal::Refusal;
 use crate::link::path::{Path, PathReport};
 use crate::services::direct::{Copied, DirectRequest};
 
+/// Bytes of a copy that takes longer than programs are between two polls.
+const LONG_COPY: u32 = 8 << 10;
 /// Bytes of an atomic.
 const ATOMIC: usize = 8;
 
@@ -29,6 +31,9 @@ impl Qp {
         let direct = locked.transport.next_direct(path)?;
         let boards = &self.services().boards;
         boards.own()?;
+        if let Some(bytes) = self.move_run(locked, &direct, now) {
+            return Some(bytes);
+        }
         self.with_sending_cx(locked, now, |locked, cx| {
             let transport = &mut locked.transport;
             let rights = cx.rights;
@@ -54,14 +59,12 @@ impl Qp {
                 self.note_atomic(locked, found.map(drop));
                 return found.ok().map(|_| ATOMIC);
             }
-            let way = match direct.op {
-                DirectOp::Write => DirectWay::Out,
-                _ => DirectWay::In,
-            };
-            let moved = boards.carry_out(&request, now, |len| transport.direct_pieces(rights, len));
+            let pieces = |len| transport.direct_pieces(rights, len);
+            let moved = self.copy(direct.len, || boards.carry_out(&request, now, pieces));
             match moved {
                 Ok(Copied { len, is_mapped }) => {
-                    self.tally.count_direct(way, len as usize, is_mapped);
+                    self.tally
+                        .count_direct(way(direct.op), len as usize, is_mapped);
                     transport.on_direct(cx, len);
                 }
                 Err(why) => {
@@ -71,6 +74,46 @@ impl Qp {
             }
             self.note_direct(locked, moved.map(|moved| moved.is_mapped));
             moved.ok().map(|moved| moved.len as usize)
+        })
+    }
+
+    /// Carries out work requests that one copy can carry out, of which `direct` is the oldest.
+    /// Returns their bytes. None: not one of them is done, and the oldest goes by itself.
+    fn move_run(&self, locked: &mut Locked, direct: &Direct, now: Time) -> Option<usize> {
+        let run = locked.transport.direct_run();
+        let boards = &self.services().boards;
+        if run.is_empty() || boards.maps(direct.dest) {
+            return None;
+        }
+        let addressing = locked.path.as_ref()?.addressing;
+        let request = DirectRequest {
+            from: self.qpn,
+            path: &addressing,
+            direct: *direct,
+        };
+        self.with_sending_cx(locked, now, |locked, cx| {
+            let (transport, rights) = (&mut locked.transport, cx.rights);
+            let pieces = || transport.run_pieces(rights);
+            let len = run.iter().map(|range| range.len).sum();
+            let copied = self.copy(len, || boards.carry_out_run(&request, &run, now, pieces));
+            let mut left = copied.ok()?;
+            let mut moved = 0;
+            for range in &run {
+                let len = range.len as usize;
+                // The first that is not there whole finds by itself what is wrong with it.
+                if left < len || transport.state() != QpState::Rts {
+                    break;
+                }
+                left -= len;
+                moved += len;
+                self.tally.count_direct(way(direct.op), len, false);
+                transport.on_direct(cx, range.len);
+            }
+            if moved == 0 {
+                return None;
+            }
+            self.note_direct(locked, Ok(false));
+            Some(moved)
         })
     }
 
@@ -161,12 +204,22 @@ impl Qp {
         }
     }
 
+    /// Makes a copy of so many bytes. A program that polls is not away if it takes long.
+    fn copy<R>(&self, len: u32, copy: impl FnOnce() -> R) -> R {
+        let polls = self.services().sleeper.polls();
+        if len < LONG_COPY || !polls.begin_copy(clock::monotonic()) {
+            return copy();
+        }
+        let result = copy();
+        polls.on_copied(clock::monotonic());
+        result
+    }
+
     /// Copies what the peer offers. Returns whether all of it is there.
     pub(super) fn fetch(&self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
-        let fetched = self
-            .services()
-            .boards
-            .fetch(rendezvous, clock::monotonic(), to);
+        let boards = &self.services().boards;
+        let fetch = || boards.fetch(rendezvous, clock::monotonic(), to);
+        let fetched = self.copy(rendezvous.len, fetch);
         let counters = self.pd.context().device().counters();
         match fetched {
             Ok(Copied { len, is_mapped }) => {
@@ -186,5 +239,13 @@ impl Qp {
         if self.qp_type == QpType::Rc {
             self.services().boards.end_grant(self.qpn);
         }
+    }
+}
+
+/// The way that a WRITE or READ is counted as.
+fn way(op: DirectOp) -> DirectWay {
+    match op {
+        DirectOp::Write => DirectWay::Out,
+        _ => DirectWay::In,
     }
 }

@@ -3,7 +3,7 @@
 use ferroce_proto::ids::{Psn, Qpn};
 use ferroce_proto::iwarp::IwQp;
 use ferroce_proto::mr::{Pieces, Rights};
-use ferroce_proto::rc::{Cx, Direct, Grant, LinkTraits, LocalCx, ModifyError, RcQp};
+use ferroce_proto::rc::{Cx, Direct, DirectRun, Grant, LinkTraits, LocalCx, ModifyError, RcQp};
 use ferroce_proto::time::Time;
 use ferroce_proto::uc::UcQp;
 use ferroce_proto::ud::{GrhRoute, UdQp};
@@ -86,6 +86,22 @@ impl Transport {
             Self::Rc(rc) => rc.direct_pieces(rights, len).ok(),
             Self::Iwarp(iwarp) => iwarp.direct_pieces(rights, len).ok(),
             Self::Uc(_) | Self::Ud(_) => None,
+        }
+    }
+
+    /// As [`RcQp::direct_run`].
+    pub(super) fn direct_run(&self) -> DirectRun {
+        match self {
+            Self::Rc(rc) => rc.direct_run(),
+            Self::Iwarp(_) | Self::Uc(_) | Self::Ud(_) => DirectRun::new(),
+        }
+    }
+
+    /// As [`RcQp::run_pieces`]; `None`: a local key does not open them.
+    pub(super) fn run_pieces<'a>(&'a self, rights: &'a Rights) -> Option<Pieces<'a>> {
+        match self {
+            Self::Rc(rc) => rc.run_pieces(rights).ok(),
+            Self::Iwarp(_) | Self::Uc(_) | Self::Ud(_) => None,
         }
     }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 use ferroce_os::fd::Fd;
 use ferroce_os::memory::{MemoryFile, OtherProcess, PeerWords, Proof, Task, is_refusal};
 use ferroce_proto::ids::{Key, Qpn};
-use ferroce_proto::rc::{Direct, Rendezvous};
+use ferroce_proto::mr::PeerRange;
+use ferroce_proto::rc::{Direct, DirectRun, Rendezvous};
 use ferroce_proto::time::Time;
 
 use super::hazard;
@@ -183,6 +184,24 @@ impl Peer {
         self.granted(request).ok_or(Refusal::NotGranted)
     }
 
+    /// Where in its memory the bytes of a run are, of which `request` is the first, if it grants
+    /// them all. The same is true as of [`find`](Self::find).
+    pub(super) fn find_run(
+        &self,
+        own: BoardName,
+        request: &DirectRequest<'_>,
+        run: &DirectRun,
+    ) -> Result<DirectRun, Refusal> {
+        self.check_acquainted(own)?;
+        let found = self.opened(request).ok_or(Refusal::NotGranted)?;
+        let place = |range: &PeerRange| {
+            let addr = found.region.address_of(range.addr, range.len.into())?;
+            Some(PeerRange { addr, ..*range })
+        };
+        let places: Option<DirectRun> = run.iter().map(place).collect();
+        places.ok_or(Refusal::NotGranted)
+    }
+
     /// Where in its memory the bytes are that a queue pair of its offers. The same is true as of
     /// [`find`](Self::find).
     pub(super) fn find_rendezvous(
@@ -227,6 +246,13 @@ impl Peer {
     }
 
     fn granted(&self, request: &DirectRequest<'_>) -> Option<PeerBytes> {
+        let found = self.opened(request)?;
+        let Direct { remote, len, .. } = request.direct;
+        PeerBytes::of(&found, remote.addr, len.into())
+    }
+
+    /// What a request's key opens for it.
+    fn opened(&self, request: &DirectRequest<'_>) -> Option<Published> {
         let load = |at| self.words.load(at, Ordering::Acquire);
         let (direct, need) = (&request.direct, request.direct.op.needs());
         let first = layout::queue_pair(direct.dest);
@@ -239,8 +265,7 @@ impl Peer {
         let open = u64::from(found.region.pd.0) == load(first + 1)
             && found.serves.peer_of(direct.dest)
             && found.region.access.contains(need);
-        let (addr, len) = (direct.remote.addr, u64::from(direct.len));
-        PeerBytes::of(&found, addr, len).filter(|_| open)
+        open.then_some(found)
     }
 
     /// What is published under a key. With a hazard for the key in place, its words do not change.

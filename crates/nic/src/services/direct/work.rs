@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferroce_os::memory::{MemoryFile, PeerPages};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mr::{Piece, Pieces};
-use ferroce_proto::rc::{DirectOp, Rendezvous};
+use ferroce_proto::rc::{DirectOp, DirectRun, Rendezvous};
 use ferroce_proto::time::Time;
 
 use super::Boards;
@@ -63,6 +63,39 @@ impl Boards {
         drop(in_use);
         let is_mapped = copied.map_err(|e| on_failure(&peer, request.from, e))?;
         Ok(Copied { len, is_mapped })
+    }
+
+    /// Whether work on memory of a queue pair's process may need no call: it has shared some.
+    pub(crate) fn maps(&self, of: Qpn) -> bool {
+        self.peer(slot_of(of)).is_some_and(|peer| peer.shares())
+    }
+
+    /// Carries out a run of WRITEs or READs, of which `request` is the first, by one call; `pieces`
+    /// gives their bytes of this process's memory. Returns how many bytes are done, from the first
+    /// on.
+    ///
+    /// # Errors
+    /// Why it cannot be done in this way. A part of it may have been done then.
+    pub(crate) fn carry_out_run<'a>(
+        &self,
+        request: &DirectRequest<'_>,
+        run: &DirectRun,
+        now: Time,
+        pieces: impl FnOnce() -> Option<Pieces<'a>>,
+    ) -> Result<usize, Refusal> {
+        let (own, peer) = self.usable(request.direct.dest, now)?;
+        if peer.refused().is_some() {
+            return Err(Refusal::Unreachable);
+        }
+        let pieces = pieces().ok_or(Refusal::OwnMemory)?;
+        let me = self.name_of(own);
+        let (in_use, places) = own.enter(request.named(), || peer.find_run(me, request, run))?;
+        let copied = match request.direct.op {
+            DirectOp::Write => peer.process().write_run(&pieces, &places),
+            _ => peer.process().read_run(&places, &pieces),
+        };
+        drop(in_use);
+        copied.map_err(|e| on_failure(&peer, request.from, CopyFailure::Copy(e)))
     }
 
     /// Carries out an atomic on memory of the peer that is mapped here; `opens` says whether this
