@@ -147,26 +147,52 @@ impl Left {
     }
 }
 
-fn connecting(fd: RawFd, at: SocketAddr) -> JoinHandle<Result<(), Option<i32>>> {
-    thread::spawn(move || connect(fd, at))
+/// A thread in `connect`.
+struct Connecting {
+    result: JoinHandle<Result<(), Option<i32>>>,
+    thread: i32,
 }
 
-/// Waits until TCP is established, and the thread that connects waits for the server.
-fn until_it_waits(fd: RawFd, connecting: &JoinHandle<Result<(), Option<i32>>>) {
-    let until = Instant::now() + PATIENCE;
+fn connecting(fd: RawFd, at: SocketAddr) -> Connecting {
+    let (tell, told) = mpsc::channel();
+    let result = thread::spawn(move || {
+        // SAFETY: takes no pointers.
+        tell.send(unsafe { libc::gettid() }).expect("a receiver");
+        connect(fd, at)
+    });
+    let thread = told.recv().expect("a thread");
+    Connecting { result, thread }
+}
+
+impl Connecting {
+    /// Waits until TCP is established, and the thread waits for the server.
+    fn until_it_waits(&self, fd: RawFd) {
+        until("a connection", || is_connected(fd));
+        until("a wait", || {
+            assert!(!self.result.is_finished(), "it waits for the server");
+            let call = std::fs::read_to_string(format!("/proc/self/task/{}/syscall", self.thread));
+            call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_ppoll)))
+        });
+    }
+
+    fn result(self) -> Result<(), Option<i32>> {
+        self.result.join().expect("a thread")
+    }
+}
+
+fn is_connected(fd: RawFd) -> bool {
     let mut room = [0_u8; 128];
-    loop {
-        let (to, mut length) = (room.as_mut_ptr(), 128_u32);
-        // SAFETY: room for an address.
-        let answer = unsafe { libc::syscall(libc::SYS_getpeername, fd, to, &raw mut length) };
-        if answer == 0 {
-            break;
-        }
-        assert!(Instant::now() < until, "no connection");
+    let (to, mut length) = (room.as_mut_ptr(), 128_u32);
+    // SAFETY: room for an address.
+    unsafe { libc::syscall(libc::SYS_getpeername, fd, to, &raw mut length) == 0 }
+}
+
+fn until(what: &str, happened: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !happened() {
+        assert!(Instant::now() < until, "no sign of {what}");
         thread::sleep(Duration::from_millis(1));
     }
-    thread::sleep(Duration::from_millis(30));
-    assert!(!connecting.is_finished(), "it waits for the server");
 }
 
 /// Meddles while the server has not accepted.
@@ -177,10 +203,10 @@ fn before_accept() {
         let (listener, at) = listener();
         let fd = socket();
         let thread = connecting(fd, at);
-        until_it_waits(fd, &thread);
+        thread.until_it_waits(fd);
         let begin = Instant::now();
         let left = meddling.act(fd);
-        assert_eq!(thread.join().expect("a thread"), Ok(()));
+        assert_eq!(thread.result(), Ok(()));
         assert!(begin.elapsed() < Duration::from_secs(10), "nobody waits");
         let (mut server, _) = listener.accept().expect("a connection");
         let mut client = stream(fd);
@@ -219,7 +245,7 @@ fn at_any_time() {
         });
         spin(random.below(400));
         let left = meddling.act(fd);
-        assert_eq!(thread.join().expect("a thread"), Ok(()));
+        assert_eq!(thread.result(), Ok(()));
         let mut server = server.join().expect("a thread");
         let mut client = stream(fd);
         let kinds = [is_stream(&client), is_stream(&server)];
@@ -243,7 +269,7 @@ fn closing() {
     let (listener, at) = listener();
     let fd = socket();
     let thread = connecting(fd, at);
-    until_it_waits(fd, &thread);
+    thread.until_it_waits(fd);
     // SAFETY: takes no pointers; the socket is not used from here on.
     assert_eq!(unsafe { libc::close(fd) }, 0);
     let mut pipes = [(); 4].map(|()| std::io::pipe().expect("a pipe"));
@@ -251,7 +277,7 @@ fn closing() {
         writer.write_all(b"sixteen bytes...").expect("a write");
     }
     // It may wait on: the token's number is another file's.
-    assert_eq!(thread.join().expect("a thread"), Ok(()));
+    assert_eq!(thread.result(), Ok(()));
     for (reader, _) in &mut pipes {
         let mut bytes = [0; 16];
         reader.read_exact(&mut bytes).expect("all of it");
