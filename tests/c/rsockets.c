@@ -783,7 +783,7 @@ static void deaf_peer(void)
 	MUST(rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP));
 	MUST(rdma_bind_addr(listener, info->ai_addr));
 	if (listener->verbs->device->transport_type == IBV_TRANSPORT_IWARP) {
-		/* A message has no sender that waits there: without a receive it ends the connection. */
+		/* No sender waits there: a message without a receive ends the connection. */
 		freeaddrinfo(info);
 		MUST(rdma_destroy_id(listener));
 		rdma_destroy_event_channel(channel);

@@ -1,11 +1,13 @@
 /*
- * What a connection between two processes costs. `cargo xtask aims sockets` runs this with and without `ferroce run --sockets`.
+ * What a connection between two processes costs. `cargo xtask aims sockets` runs this with and
+ * without `ferroce run --sockets`.
  *
  * usage: socket-costs ping|epoll|stream|connections|idle|requests|connects tcp|unix COUNT
  *
- * ping: µs there and back, in blocking reads; epoll: the same in epoll_wait; stream: GB/s in writes of 64 KiB; connections: µs to
- * connect, accept and close; idle: bytes (Pss) of an idle connection and end; requests, connects: µs of processor time that a client
- * spends on each with a server that never has the library. The number is the last word that is printed.
+ * ping: µs there and back, in blocking reads; epoll: the same in epoll_wait; stream: GB/s in writes
+ * of 64 KiB; connections: µs to connect, accept and close; idle: bytes (Pss) of an idle connection
+ * and end; requests, connects: µs of processor time that a client spends on each with a server that
+ * never has the library. The number is the last word that is printed.
  */
 #include "common.h"
 

@@ -28,7 +28,9 @@ pub(super) fn serve(
             finish.wait();
             Ok(None)
         }
-        Floor::VmWrite | Floor::VmRead => vm::serve(task, which, ready, finish).map(|()| None),
+        Floor::VmWrite | Floor::VmRead | Floor::VmWriteList | Floor::VmReadList => {
+            vm::serve(task, which, ready, finish).map(|()| None)
+        }
         Floor::UdpPing => udp::echo(task, ready, finish).map(|()| None),
         Floor::UdpStream => udp::drain(task, ready, finish).map(Some),
         Floor::TcpStream => tcp::drain(task, ready, finish).map(|()| None),
@@ -43,7 +45,9 @@ pub(super) fn run(task: &Task, which: Floor, meeting: Meeting) -> Outcome<Measur
     match which {
         Floor::Memcpy => memcpy::run(task),
         Floor::CacheLine => cache_line::run(task),
-        Floor::VmWrite | Floor::VmRead => vm::run(task, which, meeting),
+        Floor::VmWrite | Floor::VmRead | Floor::VmWriteList | Floor::VmReadList => {
+            vm::run(task, which, meeting)
+        }
         Floor::UdpPing => udp::ping(task, meeting.address()?),
         Floor::UdpStream => udp::flood(task, meeting.address()?),
         Floor::TcpStream => tcp::fill(task, meeting.address()?),

@@ -29,7 +29,7 @@ pub(super) fn serve(
 ) -> Outcome {
     let slots = slots(task);
     let memory = zeroed(slots.bytes());
-    if which == Floor::VmRead {
+    if which.reads() {
         slots.fill(&memory[..])?;
     }
     ready(Meeting {
@@ -38,47 +38,77 @@ pub(super) fn serve(
         memory: memory.as_ptr().expose_provenance(),
     });
     let operations = finish.wait();
-    if which == Floor::VmWrite {
+    if !which.reads() {
         slots.verify(&memory[..], operations, slots)?;
     }
     Ok(())
 }
 
-/// Writes or reads slot by slot.
+/// Pieces of the calls with most.
+const MOST: usize = 16;
+
+/// Writes or reads slot by slot, or several of them by each call.
 pub(super) fn run(task: &Task, which: Floor, meeting: Meeting) -> Outcome<Measured> {
-    let slots = slots(task);
+    let (slots, pieces) = (slots(task), which.pieces());
     let process = Pid::from_raw(meeting.process);
     let mut bytes = slots.filled()?;
     let due = bytes.clone();
-    if which == Floor::VmRead {
+    if which.reads() {
         bytes.fill(0);
     }
-    let measured = repeat(task, |number| {
-        let start = slots.start(number);
-        if which == Floor::VmWrite {
-            slots.stamp_bytes(&mut bytes, number);
-        } else {
-            bytes[start..start + WORD].fill(0);
+    let measured = repeat(task, |call| {
+        let first = call * pieces as u64;
+        let start = slots.start(first);
+        for number in first..first + pieces as u64 {
+            let start = slots.start(number);
+            if which.reads() {
+                bytes[start..start + WORD].fill(0);
+            } else {
+                slots.stamp_bytes(&mut bytes, number);
+            }
         }
-        let here = &mut bytes[start..start + slots.size];
-        let there = [RemoteIoVec {
-            base: meeting.memory + start,
-            len: slots.size,
-        }];
-        let copied = if which == Floor::VmWrite {
-            process_vm_writev(process, &[IoSlice::new(here)], &there)
-        } else {
-            process_vm_readv(process, &mut [IoSliceMut::new(here)], &there)
-        };
-        match copied {
-            Ok(count) if count == slots.size => Ok(()),
-            Ok(count) => Err(format!("{count} bytes of {} were copied", slots.size)),
+        let here = &mut bytes[start..start + pieces * slots.size];
+        let there = (meeting.memory + start, slots.size);
+        match copy(process, which, here, there) {
+            Ok(count) if count == here.len() => Ok(()),
+            Ok(count) => Err(format!("{count} bytes of {} were copied", here.len())),
             Err(e) => Err(format!("{}: {e}", which.name())),
         }
     })?;
+    let measured = Measured {
+        bandwidth: measured.bandwidth * pieces as f64,
+        rate: measured.rate * pieces as f64,
+        operations: measured.operations * pieces as u64,
+        ..measured
+    };
     let whole = measured.operations >= slots.count as u64;
-    if which == Floor::VmRead && whole && bytes != due {
+    if which.reads() && whole && bytes != due {
         return Err("what was read is not what is there".into());
     }
     Ok(measured)
+}
+
+/// One call. There the pieces lie as they do here: at this address, and so long each.
+fn copy(
+    process: Pid,
+    which: Floor,
+    here: &mut [u8],
+    (base, len): (usize, usize),
+) -> nix::Result<usize> {
+    let pieces = which.pieces();
+    let there: [_; MOST] = std::array::from_fn(|n| RemoteIoVec {
+        base: base + n * len,
+        len,
+    });
+    if which.reads() {
+        let mut parts = here.chunks_mut(len);
+        let mut here: [_; MOST] =
+            std::array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
+        process_vm_readv(process, &mut here[..pieces], &there[..pieces])
+    } else {
+        let mut parts = here.chunks(len);
+        let here: [_; MOST] =
+            std::array::from_fn(|_| IoSlice::new(parts.next().unwrap_or_default()));
+        process_vm_writev(process, &here[..pieces], &there[..pieces])
+    }
 }

@@ -65,14 +65,14 @@ mod tests {
     #[test]
     fn a_round_has_everything_once() {
         let all = series(&BOTH, &[Transport::Rc], Waiting::Polling, true);
-        assert_eq!(all.len(), 8 + 2 * 12);
+        assert_eq!(all.len(), 10 + 2 * 12);
         let steps = round(&all, &[8, 64], 64);
         let mut unique = steps.clone();
         unique.sort_unstable();
         unique.dedup();
         assert_eq!(unique.len(), steps.len());
         // The cache line and the four atomics have one size.
-        assert_eq!(steps.len(), 2 * 32 - 9);
+        assert_eq!(steps.len(), 2 * 34 - 9);
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
             let only: Vec<String> = only.iter().map(|&o| o.to_owned()).collect();
             all.iter().filter(|&&s| chosen(s, &only)).count()
         };
-        assert_eq!(count(&[]), 32);
+        assert_eq!(count(&[]), 34);
         assert_eq!(count(&["local send"]), 2);
         assert_eq!(count(&["wire WRITE latency", "memcpy"]), 3);
         assert_eq!(count(&["nothing"]), 0);

@@ -14,6 +14,10 @@ pub(crate) enum Floor {
     VmWrite,
     /// A loop around `process_vm_readv` from another process.
     VmRead,
+    /// As `VmWrite`, with 16 pieces of that size in each call.
+    VmWriteList,
+    /// As `VmRead`, with 16 pieces of that size in each call.
+    VmReadList,
     /// A cache line between two processors and back.
     CacheLine,
     /// Bare UDP, there and back, both sides polling or both in `recv`.
@@ -32,10 +36,12 @@ pub(crate) enum Floor {
 
 impl Floor {
     /// All of them.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Memcpy,
         Self::VmWrite,
         Self::VmRead,
+        Self::VmWriteList,
+        Self::VmReadList,
         Self::CacheLine,
         Self::UdpPing,
         Self::UdpStream,
@@ -53,6 +59,8 @@ impl Floor {
             Self::Memcpy => "memcpy",
             Self::VmWrite => "process_vm_writev",
             Self::VmRead => "process_vm_readv",
+            Self::VmWriteList => "process_vm_writev, 16 pieces",
+            Self::VmReadList => "process_vm_readv, 16 pieces",
             Self::CacheLine => "cache line",
             Self::UdpPing => "UDP ping-pong",
             Self::UdpStream => "UDP stream",
@@ -63,6 +71,19 @@ impl Floor {
         }
     }
 
+    /// Pieces of memory that are moved by one call.
+    pub(crate) fn pieces(self) -> usize {
+        match self {
+            Self::VmWriteList | Self::VmReadList => 16,
+            _ => 1,
+        }
+    }
+
+    /// Whether it reads the other process's memory.
+    pub(crate) fn reads(self) -> bool {
+        matches!(self, Self::VmRead | Self::VmReadList)
+    }
+
     /// Whether it has a time for one.
     pub(crate) fn has(self, kind: Kind) -> bool {
         match self {
@@ -70,7 +91,9 @@ impl Floor {
             Self::CacheLine | Self::UdpPing | Self::Eventfd | Self::UnixSocket | Self::TcpPing => {
                 kind == Kind::Latency
             }
-            Self::UdpStream | Self::TcpStream => kind == Kind::Stream,
+            Self::VmWriteList | Self::VmReadList | Self::UdpStream | Self::TcpStream => {
+                kind == Kind::Stream
+            }
         }
     }
 
@@ -89,6 +112,8 @@ impl Floor {
             Self::Memcpy
             | Self::VmWrite
             | Self::VmRead
+            | Self::VmWriteList
+            | Self::VmReadList
             | Self::CacheLine
             | Self::Eventfd
             | Self::UnixSocket => Path::Local,
@@ -101,6 +126,8 @@ impl Floor {
         match self {
             Self::CacheLine | Self::Eventfd => size == 8,
             Self::UdpPing => size <= Self::DATAGRAM,
+            // Longer ones are not slow for the number of calls.
+            Self::VmWriteList | Self::VmReadList => size <= 4096,
             _ => true,
         }
     }
