@@ -7,6 +7,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,11 +22,14 @@ const TICKS: u32 = 5;
 const ENDPOINT: u64 = 0;
 const TIMER: u64 = 1;
 
+/// The oldest first.
+type Receives = VecDeque<PendingBuffer>;
+
 /// An end of a connection, on the way there or made.
 enum State {
     Resolving(Awaitable<'static, Prepared>),
-    Agreeing(Awaitable<'static, Connection>, PendingBuffer),
-    Connected(Connection, PendingBuffer),
+    Agreeing(Awaitable<'static, Connection>, Receives),
+    Connected(Connection, Receives),
     Disconnecting(Awaitable<'static, ()>),
     Over,
 }
@@ -101,10 +105,13 @@ fn accept_all(listener: Option<&Listener>, ends: &mut Vec<End>) -> Outcome {
 }
 
 impl State {
-    /// The receive is there before the peer can send.
+    /// The receives are there before the peer can send. Over iWARP a message that finds none ends
+    /// the connection, so there is one for each, and one that tells of the end.
     fn agree(prepared: Prepared) -> Outcome<Self> {
-        let first = receive(prepared.connection())?;
-        Ok(Self::Agreeing(prepared.establish(), first))
+        let connection = prepared.connection();
+        let receives = (0..=TICKS).map(|_| receive(connection));
+        let receives = receives.collect::<Outcome<Receives>>()?;
+        Ok(Self::Agreeing(prepared.establish(), receives))
     }
 }
 
@@ -124,15 +131,21 @@ impl End {
                 Some(prepared) => State::agree(prepared?)?,
                 None => return Ok(self.stays(State::Resolving(resolving))),
             },
-            State::Agreeing(mut agreeing, first) => match agreeing.try_wait() {
-                Some(connection) => State::Connected(connection?, first),
-                None => return Ok(self.stays(State::Agreeing(agreeing, first))),
+            State::Agreeing(mut agreeing, receives) => match agreeing.try_wait() {
+                Some(connection) => State::Connected(connection?, receives),
+                None => return Ok(self.stays(State::Agreeing(agreeing, receives))),
             },
-            State::Connected(connection, mut next) => match next.try_wait() {
-                Some((Err(_flushed), _)) => State::Disconnecting(connection.disconnect()),
-                Some((Ok(_), came)) => self.heard(connection, &came)?,
-                None => return Ok(self.stays(State::Connected(connection, next))),
-            },
+            State::Connected(connection, mut receives) => {
+                let oldest = receives.front_mut().and_then(PendingBuffer::try_wait);
+                match oldest {
+                    Some((Err(_flushed), _)) => State::Disconnecting(connection.disconnect()),
+                    Some((Ok(_), came)) => {
+                        receives.pop_front();
+                        self.heard(connection, receives, &came)?
+                    }
+                    None => return Ok(self.stays(State::Connected(connection, receives))),
+                }
+            }
             State::Disconnecting(mut ending) => match ending.try_wait() {
                 Some(ended) => {
                     ended?;
@@ -152,17 +165,16 @@ impl End {
     }
 
     /// The peer said a number.
-    fn heard(&mut self, connection: Connection, came: &[u8]) -> Outcome<State> {
+    fn heard(&mut self, connection: Connection, receives: Receives, came: &[u8]) -> Outcome<State> {
         let number = u32::from_be_bytes(came.try_into()?);
         if self.is_client && number == TICKS {
             println!("client: tick {number} came back");
             return Ok(State::Disconnecting(connection.disconnect()));
         }
-        let next = receive(&connection)?;
         if !self.is_client {
             say(&connection, number)?;
         }
-        Ok(State::Connected(connection, next))
+        Ok(State::Connected(connection, receives))
     }
 
     /// The timer went off.

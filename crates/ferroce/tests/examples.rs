@@ -135,9 +135,11 @@ const ROUTES: [Route; 3] = [
 ];
 
 impl Route {
-    /// iWARP has no datagrams.
+    /// iWARP has no datagrams. Of a thousand clients that connect at once a listener of iWARP lets
+    /// those go that are slow to ask, and an initiator waits 10 s for its reply, as siw's: on a busy
+    /// machine some are refused.
     fn has(&self, example: &Example) -> bool {
-        !(self.is_iwarp && example.0 == "datagrams")
+        !(self.is_iwarp && matches!(example.0, "datagrams" | "tokio_server"))
     }
 
     /// Checks that a side has said what was expected. Over iWARP a WRITE completes when TCP has it,
@@ -182,14 +184,11 @@ impl Case {
     }
 }
 
-/// Those whose names contain a word, if one is given.
-fn cases(filter: Option<&str>) -> Vec<Case> {
-    let pairs = ROUTES
-        .iter()
-        .flat_map(|route| EXAMPLES.iter().map(move |example| (route, example)));
-    let pairs = pairs.filter(|(route, example)| route.has(example));
-    let all = pairs
-        .flat_map(|(route, example)| [false, true].map(|apart| Case::new(example, route, apart)));
+/// Those of a route whose names contain a word, if one is given.
+fn cases(route: &'static Route, filter: Option<&str>) -> Vec<Case> {
+    let examples = EXAMPLES.iter().filter(|example| route.has(example));
+    let all =
+        examples.flat_map(|example| [false, true].map(|apart| Case::new(example, route, apart)));
     all.filter(|case| filter.is_none_or(|word| case.name.contains(word)))
         .collect()
 }
@@ -217,16 +216,18 @@ fn main() -> ExitCode {
     }
     // As the usual test programs have it: a word that names must contain.
     let filter = env::args().skip(1).find(|a| !a.starts_with('-'));
-    let running: Vec<_> = cases(filter.as_deref())
-        .into_iter()
-        .map(|case| (case.name.clone(), thread::spawn(move || case.run())))
-        .collect();
-    println!("\nrunning {} tests", running.len());
+    let all = ROUTES
+        .each_ref()
+        .map(|route| cases(route, filter.as_deref()));
+    println!(
+        "\nrunning {} tests",
+        all.iter().map(Vec::len).sum::<usize>()
+    );
     let (mut passed, mut failed) = (0, 0);
-    for (name, thread) in running {
-        let well = thread.join().is_ok();
-        *(if well { &mut passed } else { &mut failed }) += 1;
-        println!("test {name} ... {}", if well { "ok" } else { "FAILED" });
+    for of_route in all {
+        let (well, not) = run_together(of_route);
+        passed += well;
+        failed += not;
     }
     let verdict = if failed == 0 { "ok" } else { "FAILED" };
     println!("\ntest result: {verdict}. {passed} passed; {failed} failed; 0 ignored");
@@ -235,6 +236,21 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Runs them at the same time. How many pass, and how many fail.
+fn run_together(cases: Vec<Case>) -> (usize, usize) {
+    let running: Vec<_> = cases
+        .into_iter()
+        .map(|case| (case.name.clone(), thread::spawn(move || case.run())))
+        .collect();
+    let (mut passed, mut failed) = (0, 0);
+    for (name, thread) in running {
+        let well = thread.join().is_ok();
+        *(if well { &mut passed } else { &mut failed }) += 1;
+        println!("test {name} ... {}", if well { "ok" } else { "FAILED" });
+    }
+    (passed, failed)
 }
 
 fn start(example: &Example, route: &Route, arguments: &[&str]) -> Child {

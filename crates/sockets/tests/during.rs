@@ -292,7 +292,7 @@ fn closing() {
 #[test]
 fn numbers_of_a_socket_that_was_closed_while_it_was_connected_are_the_programs() {
     let mut program = program("closing", true);
-    let child = program.env(WAIT, SHORT).spawn().expect("a process");
+    let child = program.env(WAIT, LONG).spawn().expect("a process");
     assert_eq!(finished(child), "# 0 false");
 }
 

@@ -183,10 +183,12 @@ fn stopped(blocking: &mut Traffic, watched: &mut Traffic, watch: &Watch) {
     watch.wants(&watched.stream, libc::EPOLL_CTL_MOD, both);
     let quiet = libc::c_int::try_from(QUIET.as_millis()).expect("short");
     // TCP may move bytes to the peer's side, where they wait as well.
-    while watch.wait(quiet) == libc::EPOLLOUT {
-        sent += watched.fill();
+    loop {
+        match watch.wait(quiet) {
+            libc::EPOLLOUT => sent += watched.fill(),
+            other => break assert_eq!(other, 0, "nothing is ready"),
+        }
     }
-    assert_eq!(watch.wait(quiet), 0, "nothing is ready");
     let timeout = |time| blocking.stream.set_read_timeout(time).expect("an option");
     timeout(Some(QUIET));
     let answer = (&blocking.stream).read(&mut [0; 1]).map_err(|e| e.kind());

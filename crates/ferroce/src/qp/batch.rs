@@ -159,7 +159,6 @@ impl<T: Sends> fmt::Debug for Batch<'_, T> {
     }
 }
 
-/// So that `?` turns a refused batch into an error where how much was posted does not matter.
 /// Of the [error](RefusedBatch::error).
 impl From<RefusedBatch> for std::io::Error {
     fn from(refused: RefusedBatch) -> Self {
@@ -167,6 +166,7 @@ impl From<RefusedBatch> for std::io::Error {
     }
 }
 
+/// So that `?` turns a refused batch into an error where how much was posted does not matter.
 impl From<RefusedBatch> for Error {
     fn from(refused: RefusedBatch) -> Self {
         refused.error

@@ -79,7 +79,8 @@ fn leave_to_poller(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) ->
         return false;
     }
     sleeper.nap(NapFor::Polling, Naps::of(NapFor::Polling).length(), events);
-    trust.learn(!nic.progress.lock().has_work(nic));
+    let is_away = polls.is_away(clock::monotonic());
+    trust.learn(!(is_away && nic.progress.lock().has_work(nic)));
     true
 }
 

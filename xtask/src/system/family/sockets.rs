@@ -27,8 +27,8 @@ pub(super) fn add(all: &mut Catalogue) {
     all.at("sockets.raw-accept", place, user, 60, raw_accept);
     all.at("sockets.stopped", place, user, 60, stopped);
     all.at("sockets.killed", place, user, 60, killed);
-    all.at("sockets.many", place, user, 120, many);
-    all.at("sockets.many-programs", place, user, 120, many_programs);
+    all.at("sockets.many", place, user, 300, many);
+    all.at("sockets.many-programs", place, user, 300, many_programs);
     all.at("sockets.off", place, user, 60, off);
     all.at("sockets.few-files", place, user, 60, few_files);
 }
