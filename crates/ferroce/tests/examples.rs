@@ -136,8 +136,8 @@ const ROUTES: [Route; 3] = [
 
 impl Route {
     /// iWARP has no datagrams. Of a thousand clients that connect at once a listener of iWARP lets
-    /// those go that are slow to ask, and an initiator waits 10 s for its reply, as siw's: on a busy
-    /// machine some are refused.
+    /// those go that are slow to ask, and an initiator waits 10 s for its reply, as siw's: on a
+    /// busy machine some are refused.
     fn has(&self, example: &Example) -> bool {
         !(self.is_iwarp && matches!(example.0, "datagrams" | "tokio_server"))
     }
