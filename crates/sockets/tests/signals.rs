@@ -83,7 +83,7 @@ impl Watch {
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// What is ready within so many milliseconds.
+    /// What is ready within a time in milliseconds.
     fn wait(&self, milliseconds: libc::c_int) -> libc::c_int {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: room for one event.

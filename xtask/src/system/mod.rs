@@ -6,6 +6,7 @@
 pub(crate) mod aims;
 pub(crate) mod capture;
 pub(crate) mod clients;
+mod copied;
 mod family;
 mod net;
 mod process;

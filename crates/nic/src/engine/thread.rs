@@ -73,14 +73,11 @@ fn run(nic: &Nic) -> ! {
 /// Gives a program that polls at this moment a nap's time to do what has come: it sees the same,
 /// and would wait for this thread's round in place of making its own. Returns false if none polls.
 fn leave_to_poller(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) -> bool {
-    let sleeper = &nic.services.sleeper;
-    let polls = sleeper.polls();
+    let polls = nic.services.sleeper.polls();
     if events.is_empty() || is_woken(events) || !polls.is_at_it(clock::monotonic()) {
         return false;
     }
-    sleeper.nap(NapFor::Polling, Naps::of(NapFor::Polling).length(), events);
-    let is_away = polls.is_away(clock::monotonic());
-    trust.learn(!(is_away && nic.progress.lock().has_work(nic)));
+    nap_beside_poller(nic, Naps::of(NapFor::Polling).length(), trust, events);
     true
 }
 
@@ -155,15 +152,27 @@ fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) {
     let sleeper = &nic.services.sleeper;
     let mut naps = Naps::of(NapFor::Polling);
     while sleeper.polls().is_polled(clock::monotonic()) && trust.tries() {
-        sleeper.nap(NapFor::Polling, naps.length(), events);
-        naps.grow();
-        let is_away = sleeper.polls().is_away(clock::monotonic());
-        let is_undone = is_away && nic.progress.lock().has_work(nic);
-        trust.learn(!is_undone);
-        if is_undone {
+        if nap_beside_poller(nic, naps.length(), trust, events) {
             return;
         }
+        naps.grow();
     }
+}
+
+/// Naps once while a program polls, and learns whether that paid. Returns whether the program has
+/// gone away and left something undone.
+fn nap_beside_poller(
+    nic: &Nic,
+    length: Duration,
+    trust: &mut Habit,
+    events: &mut Vec<Readiness>,
+) -> bool {
+    let sleeper = &nic.services.sleeper;
+    sleeper.nap(NapFor::Polling, length, events);
+    let is_away = sleeper.polls().is_away(clock::monotonic());
+    let is_undone = is_away && nic.progress.lock().has_work(nic);
+    trust.learn(!is_undone);
+    is_undone
 }
 
 /// Naps for as long as a program that polls now and then (after some messages that it posts, say)

@@ -108,7 +108,8 @@ impl TaggedConnection {
         &mut self,
         addresses: &TagAddresses,
         at: Option<SequencePosition>,
-        (bytes, start): (&mut Vec<u8>, usize),
+        bytes: &mut Vec<u8>,
+        start: usize,
     ) {
         let Some(head) = bytes[start..].first_chunk::<{ Bth::LEN }>() else {
             return;

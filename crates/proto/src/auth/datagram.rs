@@ -131,7 +131,7 @@ impl Datagrams {
 
     /// Puts nonce, counter and tag behind the datagram that begins at `start`. One to a receiver
     /// that is not known stays as it is, and is dropped there.
-    pub fn add_tag(&mut self, addresses: &TagAddresses, (bytes, start): (&mut Vec<u8>, usize)) {
+    pub fn add_tag(&mut self, addresses: &TagAddresses, bytes: &mut Vec<u8>, start: usize) {
         let Some(head) = bytes[start..].first_chunk::<{ Bth::LEN }>() else {
             return;
         };

@@ -60,7 +60,7 @@ fn at(next: u32, expected: u32) -> Option<SequencePosition> {
 
 fn tagged(from: &mut TaggedConnection, at: Option<SequencePosition>, packet: &[u8]) -> Vec<u8> {
     let mut bytes = packet.to_vec();
-    from.add_tag(&TO_B, at, (&mut bytes, 0));
+    from.add_tag(&TO_B, at, &mut bytes, 0);
     bytes
 }
 
@@ -257,7 +257,7 @@ fn datagrams_are_taken_once_by_the_queue_pair_that_was_asked() {
     assert_eq!(a.knows(to, Time(2_000_000_000)), (true, true));
     let mut send = |payload: &[u8]| {
         let mut bytes = datagram(payload);
-        a.add_tag(&TO_B, (&mut bytes, 0));
+        a.add_tag(&TO_B, &mut bytes, 0);
         bytes
     };
     let sent: Vec<_> = (0..100).map(|n| send(&[n; 8])).collect();

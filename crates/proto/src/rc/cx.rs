@@ -39,7 +39,7 @@ pub trait Sink {
         let _ = what;
     }
 
-    /// A segment over iWARP has come, or is packed, with so many bytes of payload. Told where
+    /// A segment over iWARP has come, or is packed, with `payload` bytes. Told where
     /// [`IwQp::watch_segments`](crate::iwarp::IwQp::watch_segments) asked for it.
     fn segment(&mut self, way: SegmentWay, header: &Header, payload: usize) {
         let _ = (way, header, payload);

@@ -1,11 +1,7 @@
 //! The second wire between two namespaces, beside bare TCP with the same congestion control.
 
-use serde_json::Value;
-
 use super::Probe;
-use super::probe::{
-    self, Number, PORT, PORT_WORD, bare_pair, bench_number, drops, table_row, unread,
-};
+use super::probe::{self, Number, bench_number, drops, iperf3_number, perftest_by};
 use super::table::{Aim, Limit};
 use crate::system::family::{between_hosts, repair};
 use crate::system::{Place, Side, Stage};
@@ -67,7 +63,7 @@ impl OverTcp {
                     String::new()
                 };
                 let words = words.join(" ");
-                format!("{crc}ferroce run {WIRE} -- {words} -F -R SERVER")
+                format!("{crc}ferroce run {WIRE} -- {words} -R -F SERVER")
             }
             Work::Iperf3(piece) => format!("iperf3 -c SERVER -t 1 -l {piece}"),
             Work::PingPong { asleep } => {
@@ -126,45 +122,24 @@ fn loss(of_thousand: u32) -> String {
 
 /// Both sides of an unmodified perftest program that connects by the RDMA connection manager.
 fn perftest(stage: &Stage, words: &[&str], crc: bool, number: Number) -> Result<f64, String> {
-    let server = [words, &["-F", "-R"]].concat();
-    let client = [&server[..], &[stage.ipv4()]].concat();
-    let start = |side, words: &[&str]| {
+    let words = [words, &["-R"]].concat();
+    perftest_by(stage, &words, number, |side, words| {
         let mut launch = stage.with_option(side, WIRE, words);
         if crc {
             launch.env(CRC.0, CRC.1);
         }
         launch.start()
-    };
-    let mut server = start(Side::A, &server)?;
-    server.listens_on_tcp(PORT)?;
-    let mut client = start(Side::B, &client)?;
-    client.succeed()?;
-    server.succeed()?;
-    table_row(&client.output(), number).ok_or_else(|| unread(words[0]))
+    })
 }
 
-/// GB/s of one TCP stream that is written in pieces of so many bytes.
+/// GB/s of one TCP stream that is written in pieces of `piece` bytes.
 fn iperf3(stage: &Stage, piece: &str) -> Result<f64, String> {
-    let server = ["iperf3", "-s", "-1", "-p", PORT_WORD];
-    let client = [
-        "iperf3",
-        "-c",
-        stage.ipv4(),
-        "-J",
-        "-t",
-        "1",
-        "-l",
-        piece,
-        "-p",
-        PORT_WORD,
-    ];
-    let output = bare_pair(stage, PORT, &server, &client)?;
-    let parsed: Value = serde_json::from_str(&output).map_err(|e| e.to_string())?;
-    let control = &parsed["end"]["sender_tcp_congestion"];
+    let results = probe::iperf3(stage, piece)?;
+    let control = &results["end"]["sender_tcp_congestion"];
     if control != "cubic" {
         return Err(format!("the congestion control is {control}, not cubic"));
     }
-    probe::iperf3_number(&parsed)
+    iperf3_number(&results)
 }
 
 const fn aim(
@@ -282,7 +257,7 @@ mod tests {
         assert_eq!(with_crc, "FERROCE_IWARP_CRC=on");
         assert_eq!(
             without,
-            "ferroce run --wire=iwarp -- ib_send_bw -s 1048576 -n 3000 -F -R SERVER"
+            "ferroce run --wire=iwarp -- ib_send_bw -s 1048576 -n 3000 -R -F SERVER"
         );
         assert_eq!(theirs, "iperf3 -c SERVER -t 1 -l 1048576");
         let (ours, theirs) = line("iWARP READ 64 KiB, 1 % lost");

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::iwarp::OverTcp;
 use super::sockets::Traffic;
 use super::tails::UcxPing;
-use crate::system::family::{impair, pairs, repair};
-use crate::system::{Side, Stage};
+use crate::system::family::{impair, pairs, port_of, repair};
+use crate::system::{Process, Side, Stage};
 
 /// Which of a measurement's numbers counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl Probe {
                 let options: &[&str] = if asleep { &["--asleep"] } else { &[] };
                 bench(stage, options, name, size, number)
             }
-            Self::Iperf3 => iperf3(stage, server),
+            Self::Iperf3 => iperf3_number(&iperf3(stage, "65536")?),
             Self::Sockperf => sockperf(stage, server),
             Self::Qperf(test) => qperf(stage, server, test),
             Self::Connections(count) => connections(stage, count),
@@ -170,19 +170,23 @@ impl Probe {
     }
 }
 
-/// GB/s of one TCP stream.
-fn iperf3(stage: &Stage, server: &str) -> Result<f64, String> {
+/// What iperf3 says of one TCP stream that is written in pieces of `piece` bytes.
+pub(super) fn iperf3(stage: &Stage, piece: &str) -> Result<Value, String> {
+    let server = ["iperf3", "-s", "-1", "-p", PORT_WORD];
     let client = [
-        "iperf3", "-c", server, "-J", "-t", "1", "-l", "65536", "-p", PORT_WORD,
+        "iperf3",
+        "-c",
+        stage.ipv4(),
+        "-J",
+        "-t",
+        "1",
+        "-l",
+        piece,
+        "-p",
+        PORT_WORD,
     ];
-    let output = bare_pair(
-        stage,
-        PORT,
-        &["iperf3", "-s", "-1", "-p", PORT_WORD],
-        &client,
-    )?;
-    let parsed: Value = serde_json::from_str(&output).map_err(|e| e.to_string())?;
-    iperf3_number(&parsed)
+    let output = bare_pair(stage, PORT, &server, &client)?;
+    serde_json::from_str(&output).map_err(|e| e.to_string())
 }
 
 /// GB/s that the receiver of iperf3 got.
@@ -249,12 +253,7 @@ pub(super) fn last_number(line: Option<&str>) -> Option<f64> {
 }
 
 /// A server and a client of a program that has nothing to do with RDMA; what the client printed.
-pub(super) fn bare_pair(
-    stage: &Stage,
-    port: u16,
-    server: &[&str],
-    client: &[&str],
-) -> Result<String, String> {
+fn bare_pair(stage: &Stage, port: u16, server: &[&str], client: &[&str]) -> Result<String, String> {
     let mut server = stage.bare(Side::A, server).label("server").start()?;
     server.listens_on_tcp(port)?;
     let mut client = stage.bare(Side::B, client).start()?;
@@ -264,11 +263,21 @@ pub(super) fn bare_pair(
 
 /// Both sides of an unmodified perftest program.
 fn perftest(stage: &Stage, words: &[&str], number: Number) -> Result<f64, String> {
+    perftest_by(stage, words, number, |side, words| stage.start(side, words))
+}
+
+/// As [`perftest`], with a start of its own for each side.
+pub(super) fn perftest_by(
+    stage: &Stage,
+    words: &[&str],
+    number: Number,
+    start: impl Fn(Side, &[&str]) -> Result<Process, String>,
+) -> Result<f64, String> {
     let server_words = [words, &["-F"]].concat();
     let client_words = [&server_words[..], &[stage.ipv4()]].concat();
-    let mut server = stage.start(Side::A, &server_words)?;
+    let mut server = start(Side::A, &server_words)?;
     server.listens_on_tcp(PORT)?;
-    let mut client = stage.start(Side::B, &client_words)?;
+    let mut client = start(Side::B, &client_words)?;
     client.succeed()?;
     server.succeed()?;
     table_row(&client.output(), number).ok_or_else(|| unread(words[0]))
@@ -277,7 +286,7 @@ fn perftest(stage: &Stage, words: &[&str], number: Number) -> Result<f64, String
 /// The last row of perftest's table. Latency: bytes, iterations, min, max, typical, average,
 /// deviation, 99 % …; bandwidth: bytes, iterations, peak, average (MiB/s), million messages per
 /// second.
-pub(super) fn table_row(output: &str, number: Number) -> Option<f64> {
+fn table_row(output: &str, number: Number) -> Option<f64> {
     let row = |line: &str| {
         let numbers: Option<Vec<f64>> = line
             .split_whitespace()
@@ -363,12 +372,8 @@ fn connect_rate(stage: &Stage, by: &str) -> Result<f64, String> {
         }
     };
     let mut server = launch(Side::A, &["server"])?;
-    server.says("listening on port")?;
-    let port = last_number(server.output().lines().last()).ok_or_else(|| unread("connect-rate"))?;
-    let mut client = launch(
-        Side::B,
-        &["client", "2000", stage.ipv4(), &port.to_string()],
-    )?;
+    let port = port_of(&mut server)?;
+    let mut client = launch(Side::B, &["client", "2000", stage.ipv4(), &port])?;
     client.succeed()?;
     server.succeed()?;
     last_number(client.output().lines().last()).ok_or_else(|| unread("connect-rate"))

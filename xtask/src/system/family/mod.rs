@@ -29,6 +29,7 @@ mod wire;
 
 pub(super) use attacks::{add_soak, document as attacks_document};
 pub(super) use bench::between_hosts;
+pub(super) use programs::port_of;
 pub(super) use scale::pairs;
 pub(super) use sysfs::device;
 pub(super) use wire::{impair, repair};

@@ -249,7 +249,7 @@ pub(super) fn killed(stage: &Stage, case: &str) -> Outcome {
 }
 
 /// The port that a server says it listens on.
-pub(super) fn port_of(server: &mut Process) -> Result<String, String> {
+pub(in crate::system) fn port_of(server: &mut Process) -> Result<String, String> {
     const LINE: &str = "listening on port ";
     server.until("told its port", |p| {
         p.output().lines().any(|line| line.starts_with(LINE))

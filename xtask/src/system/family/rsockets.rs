@@ -1,10 +1,9 @@
 //! Rsockets over the second wire, between two processes of Ferroce; and librdmacm's own preload,
 //! which puts programs on rsockets.
 
-use std::fs;
-
 use super::iwarp::pair;
 use super::{Ready, contains};
+use crate::system::copied::compared;
 use crate::system::{Catalogue, Outcome, Place, Side, Stage, User};
 
 /// Over TCP.
@@ -14,8 +13,6 @@ const PORT: u16 = 7471;
 const RCOPY: u16 = 7427;
 const IPERF3: u16 = 5201;
 const PLACES: [Place; 2] = [Place::OneSpace, Place::Wire(1500)];
-/// Bytes that rcopy copies: more than its buffers, and no multiple of them.
-const COPIED: usize = 20_000_003;
 
 /// Names and options of both sides; the bytes are verified.
 const ROWS: [(&str, &str, &str); 7] = [
@@ -86,37 +83,12 @@ fn stream(stage: &Stage, program: &str, options: &str) -> Outcome {
 
 /// A file, whose bytes are compared.
 fn copied(stage: &Stage) -> Outcome {
-    let folder = std::env::temp_dir();
-    let path = |end: &str| {
-        let place = stage.place.to_string();
-        folder.join(format!(
-            "ferroce-iwarp-{}-{place}-{end}",
-            std::process::id()
-        ))
-    };
-    let (from, to) = (path("from"), path("to"));
-    let bytes: Vec<u8> = (0..COPIED)
-        .map(|at| ((at * 31) >> 3).to_le_bytes()[0])
-        .collect();
-    fs::write(&from, &bytes).map_err(|e| e.to_string())?;
-    let copying = copy(stage, &from.to_string_lossy(), &to.to_string_lossy());
-    let copy = fs::read(&to).map_err(|e| e.to_string());
-    for file in [&from, &to] {
-        let _ = fs::remove_file(file);
-    }
-    copying?;
-    if copy? == bytes {
-        Ok(())
-    } else {
-        Err("the copy differs".into())
-    }
-}
-
-fn copy(stage: &Stage, from: &str, to: &str) -> Outcome {
-    let mut server = stage.with_option(Side::A, WIRE, &["rcopy"]).start()?;
-    Ready::Tcp(RCOPY).wait(&mut server)?;
-    let words = ["rcopy", from, &format!("{}:{to}", stage.ipv4())];
-    stage.with_option(Side::B, WIRE, &words).start()?.succeed()
+    compared(|from, to| {
+        let mut server = stage.with_option(Side::A, WIRE, &["rcopy"]).start()?;
+        Ready::Tcp(RCOPY).wait(&mut server)?;
+        let words = ["rcopy", from, &format!("{}:{to}", stage.ipv4())];
+        stage.with_option(Side::B, WIRE, &words).start()?.succeed()
+    })
 }
 
 /// A program that knows the kernel's sockets only: librdmacm's preload puts it on rsockets. Our

@@ -1,5 +1,6 @@
 //! Many: queue pairs, clients, processes, sudden deaths.
 
+use super::programs::port_of;
 use crate::system::{Catalogue, Place, Side, Stage, User};
 
 /// Queue pairs between two processes: how they are connected, how many, where.
@@ -39,11 +40,7 @@ pub(super) fn add(all: &mut Catalogue) {
 pub(in crate::system) fn pairs(stage: &Stage, mode: &str, count: &str) -> Result<String, String> {
     let program = stage.built("many-pairs");
     let mut server = stage.start(Side::A, &[&program, "server"])?;
-    server.says("listening on port")?;
-    let output = server.output();
-    let line = output.lines().find(|l| l.contains("listening on port"));
-    let port = line.and_then(|line| line.split_whitespace().last());
-    let port = port.ok_or("the server names no port")?.to_owned();
+    let port = port_of(&mut server)?;
     let words = [&program, "client", mode, count, stage.ipv4(), &port];
     let output = stage.run(Side::B, &words)?;
     server.succeed()?;

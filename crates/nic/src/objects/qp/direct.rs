@@ -204,7 +204,7 @@ impl Qp {
         }
     }
 
-    /// Makes a copy of so many bytes. A program that polls is not away if it takes long.
+    /// Makes a copy of `len` bytes. A program that polls is not away if the copy takes long.
     fn copy<R>(&self, len: u32, copy: impl FnOnce() -> R) -> R {
         let polls = self.services().sleeper.polls();
         if len < LONG_COPY || !polls.begin_copy(clock::monotonic()) {

@@ -267,7 +267,7 @@ fn end_packet(locked: &mut Locked, batch: &mut Batch) {
         tags, transport, ..
     } = locked;
     if batch.is_of_wire() {
-        tags.add(transport, &batch.addressing, (&mut batch.bytes, start));
+        tags.add(transport, &batch.addressing, &mut batch.bytes, start);
     }
     batch.end_packet();
 }

@@ -60,12 +60,13 @@ impl PacketTags {
         &mut self,
         transport: &Transport,
         addressing: &Addressing,
-        packet: (&mut Vec<u8>, usize),
+        bytes: &mut Vec<u8>,
+        start: usize,
     ) {
         if let Some(connection) = &mut self.connection {
-            connection.add_tag(&addresses(addressing), position(transport), packet);
+            connection.add_tag(&addresses(addressing), position(transport), bytes, start);
         } else if let Some(datagrams) = &mut self.datagrams {
-            datagrams.add_tag(&addresses(addressing), packet);
+            datagrams.add_tag(&addresses(addressing), bytes, start);
         }
     }
 

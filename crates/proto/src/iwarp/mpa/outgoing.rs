@@ -253,7 +253,7 @@ impl<P> OutgoingFpdus<P> {
         self.end(done, header, len as usize);
     }
 
-    /// Ends an FPDU with this header and so many bytes of payload.
+    /// Ends an FPDU that has this header and `payload` bytes behind it.
     fn end(&mut self, done: Option<u64>, header: &[u8], payload: usize) {
         self.parts.push_back(Part::End(done));
         self.pushed = self.pushed.wrapping_add(1);

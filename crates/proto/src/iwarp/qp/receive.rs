@@ -163,7 +163,7 @@ impl IwQp {
     }
 }
 
-/// Tells the sink of a segment, behind whose bytes so many follow.
+/// Tells the sink of a segment; `more` bytes of its payload are still to come.
 fn tell_segment(cx: &mut Cx<'_>, way: SegmentWay, segment: &Segment<'_>, more: usize) {
     let payload = segment.payload.len() + more;
     cx.sink.segment(way, &segment.header, payload);

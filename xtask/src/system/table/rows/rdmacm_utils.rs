@@ -1,10 +1,8 @@
 //! rdmacm-utils.
 
-use std::fs;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::super::run::start;
 use super::{Check, Due, Row, Sides, pair};
+use crate::system::copied::compared;
 use crate::system::{Outcome, Side, Stage};
 
 /// The port of rping, udaddy and udpong.
@@ -14,8 +12,6 @@ const PORT: u16 = 7471;
 
 /// The port of rcopy.
 const RCOPY: u16 = 7427;
-/// Bytes that rcopy copies: more than its buffers, and no multiple of them.
-const COPIED: usize = 20_000_003;
 
 /// What ucmatose, udaddy and mckey end with.
 const ENDED: &str = "return status 0";
@@ -326,29 +322,10 @@ fn copy() -> Row {
 }
 
 fn copied(stage: &Stage, row: &Row) -> Outcome {
-    // The rows within a host and between two run at the same time.
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let number = NEXT.fetch_add(1, Ordering::SeqCst);
-    let process = std::process::id();
-    let folder = std::env::temp_dir();
-    let path = |name: &str| folder.join(format!("ferroce-rcopy-{process}-{number}-{name}"));
-    let (from, to) = (path("from"), path("to"));
-    let bytes: Vec<u8> = (0..COPIED)
-        .map(|at| ((at * 31) >> 3).to_le_bytes()[0])
-        .collect();
-    fs::write(&from, &bytes).map_err(|e| e.to_string())?;
-    let mut server = start(stage, Side::A, row.program, &row.server)?;
-    server.listens_on_cm(RCOPY)?;
-    let words = format!("{} {}:{}", from.display(), stage.ipv4(), to.display());
-    let copying = start(stage, Side::B, row.program, &words).and_then(|mut c| c.succeed());
-    let copy = fs::read(&to).map_err(|e| e.to_string());
-    for file in [&from, &to] {
-        let _ = fs::remove_file(file);
-    }
-    copying?;
-    if copy? == bytes {
-        Ok(())
-    } else {
-        Err("the copy differs".into())
-    }
+    compared(|from, to| {
+        let mut server = start(stage, Side::A, row.program, &row.server)?;
+        server.listens_on_cm(RCOPY)?;
+        let words = format!("{from} {}:{to}", stage.ipv4());
+        start(stage, Side::B, row.program, &words)?.succeed()
+    })
 }
