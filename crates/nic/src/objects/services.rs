@@ -370,6 +370,13 @@ impl Services {
         self.sleeper.wake_for(Time(0));
     }
 
+    /// As [`push_ready`](Self::push_ready), for an acknowledgement that may go with what the
+    /// program posts.
+    pub(crate) fn push_ready_with_ack(&self, qp: Arc<Qp>) {
+        self.ready.push_with_ack(qp);
+        self.sleeper.wake_for(Time(0));
+    }
+
     /// An event was there for a thread that did the device's work when it waited last.
     pub(crate) fn on_leaders_visit(&self) {
         self.sleeper.lead().on_visit();

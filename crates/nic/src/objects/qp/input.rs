@@ -244,7 +244,7 @@ impl Qp {
         let lossy = locked.traits.is_some_and(|traits| !traits.lossless);
         if lossy && !locked.queued && !locked.retired && locked.transport.owes_only_ack() {
             if !std::mem::replace(&mut locked.holds_ack, true) {
-                self.services().push_ready(self.me());
+                self.services().push_ready_with_ack(self.me());
             }
             return;
         }
