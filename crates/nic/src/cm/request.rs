@@ -15,6 +15,7 @@ use super::service::Work;
 use super::state::{ConnectionAttr, IdState, Progress};
 use super::{ConnParam, Event, EventKind, EventParam, Id, Route};
 use crate::Device;
+use crate::objects::device::Protocol;
 
 /// A request that was found in order: its listener, and the addresses of both ends.
 #[derive(Debug)]
@@ -137,8 +138,14 @@ impl Work<'_> {
         }
         let listener = self.state.ports.listener(key, header.dst);
         let listener = listener.ok_or(RequestRefusal::Reject(RejReason::INVALID_SERVICE_ID))?;
-        let device = self.device_of(to.ip());
-        let device = device.ok_or(RequestRefusal::Reject(RejReason::INVALID_GID))?;
+        let device = self.device_speaking(Protocol::RoceV2, to.ip());
+        let device = device.ok_or_else(|| {
+            // An iWARP device's listener takes requests over TCP only.
+            RequestRefusal::Reject(match self.device_of(to.ip()) {
+                Some(_) => RejReason::INVALID_SERVICE_ID,
+                None => RejReason::INVALID_GID,
+            })
+        })?;
         Ok(CheckedRequest {
             listener,
             src: scoped(header.src.ip(), header.src.port(), &device),
@@ -201,6 +208,12 @@ impl Work<'_> {
     /// The device that an address belongs to.
     pub(super) fn device_of(&self, ip: IpAddr) -> Option<Arc<Device>> {
         self.host.devices().into_iter().find(|d| d.has_address(ip))
+    }
+
+    /// The device that an address belongs to, of those that speak one protocol.
+    pub(super) fn device_speaking(&self, protocol: Protocol, ip: IpAddr) -> Option<Arc<Device>> {
+        let mut devices = self.host.devices().into_iter();
+        devices.find(|d| d.protocol() == protocol && d.has_address(ip))
     }
 }
 

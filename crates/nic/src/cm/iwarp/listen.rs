@@ -213,7 +213,7 @@ impl Work<'_> {
     ) -> Result<CheckedRequest, RequestRefusal> {
         let local = socket.local_addr().map_err(|_| RequestRefusal::Silent)?;
         let device = self
-            .iwarp_device_of(local.ip())
+            .device_speaking(Protocol::Iwarp, local.ip())
             .ok_or(RequestRefusal::Silent)?;
         Ok(CheckedRequest {
             listener,

@@ -22,7 +22,7 @@ mod outcome;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use ferroce_os::poll::Readiness;
 use ferroce_os::tcp::TcpSocket;
@@ -34,7 +34,6 @@ use self::connect::Attempt;
 use super::ConnParam;
 use super::service::{CmService, Work};
 use super::state::IdState;
-use crate::Device;
 use crate::objects::device::Protocol;
 
 /// READs and atomics that a queue pair serves at once, at most, if its peer wants more than the
@@ -234,12 +233,6 @@ impl Work<'_> {
     fn has_iwarp(&self) -> bool {
         let devices = self.host.devices();
         devices.iter().any(|d| d.protocol() == Protocol::Iwarp)
-    }
-
-    /// The iWARP device that an address belongs to.
-    fn iwarp_device_of(&self, ip: std::net::IpAddr) -> Option<Arc<Device>> {
-        let mut devices = self.host.devices().into_iter();
-        devices.find(|d| d.protocol() == Protocol::Iwarp && d.has_address(ip))
     }
 
     /// Reads a connection that is being set up.

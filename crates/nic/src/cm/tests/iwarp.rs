@@ -19,6 +19,9 @@ use crate::objects::device::{Protocols, Shapes};
 /// How long loopback may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The reason in the status of the event: invalid service ID.
+const REFUSED_SERVICE_ID: i32 = 8;
+
 fn start(protocols: Protocols) -> (Arc<Net>, Arc<Proc>) {
     let net = Net::new();
     let proc = net.start_with(0, 1, &Shapes::of_protocols(protocols));
@@ -261,6 +264,21 @@ fn a_listener_owns_its_tcp_port() {
     assert!(TcpListener::bind(("127.0.0.1", port)).is_err());
     drop(listener);
     TcpListener::bind(("127.0.0.1", port)).expect("free with the identifier");
+}
+
+/// A server of the same host that has iWARP only: it cannot accept what comes over RoCEv2.
+#[test]
+fn a_request_over_rocev2_does_not_reach_a_server_of_iwarp() {
+    let net = Net::new();
+    let server = net.start_with(0, 1, &Shapes::of_protocols(Protocols::IWARP));
+    let client = net.start_with(0, 2, &Shapes::of_protocols(Protocols::BOTH));
+    let (served, events) = (server.channel(), client.channel());
+    let (_listener, port) = server.listen(&served, "127.0.0.1:0");
+    let id = client.connecting(&events, ([127, 0, 0, 1], port).into());
+    net.settle();
+    let refused = expect(&events, EventKind::Rejected, REFUSED_SERVICE_ID);
+    assert!(Arc::ptr_eq(&refused.id, &id));
+    expect_nothing(&served);
 }
 
 #[test]
