@@ -95,17 +95,17 @@ impl Work<'_> {
         }
     }
 
-    /// A MAD from another host, which any process of this namespace may have received.
-    pub(super) fn on_wire(&mut self, from: Gid, to: Gid, mad: &CmMad) {
+    /// A MAD from another host, which any process of this namespace may have received. Returns
+    /// whether a conversation or a listener of this host took it.
+    pub(super) fn on_wire(&mut self, from: Gid, to: Gid, mad: &CmMad) -> bool {
         // Nobody outside has our addresses; our answer must not go to a process of this host.
         if self.host.is_local(from.ip()) || from.is_multicast() || from.ip().is_unspecified() {
             tracing::debug!(target: "ferroce::cm", ?from, "MAD from an impossible source dropped");
             self.host.count_denied(Asker::Host, Denial::Origin);
-            return;
+            return false;
         }
         if let Some((service, _)) = self.new_request(&mad.message, from) {
-            self.on_wire_request(service, from, to, mad);
-            return;
+            return self.on_wire_request(service, from, to, mad);
         }
         match &mad.message {
             Message::Rej(rej)
@@ -114,29 +114,33 @@ impl Work<'_> {
                 // The sender never learnt which of us it talked to. A process that has no link to
                 // this one hears nothing, and gives the connection up by its own timer.
                 self.host.spread_mad(from, to, &mad.emit());
+                false
             }
             message => {
                 let owner = message.remote_comm_id().map_or(0, slot_of);
                 let elsewhere = owner != 0 && owner != self.host.slot();
                 if elsewhere && self.host.pass_on_mad(owner, from, to, &mad.emit()) {
-                    return;
+                    return true;
                 }
-                if self.host.admits(from.ip(), None) {
-                    self.give(Between { from, to }, mad, Asker::Host);
-                }
+                self.host.admits(from.ip(), None)
+                    && self.give(Between { from, to }, mad, Asker::Host)
             }
         }
     }
 
-    fn on_wire_request(&mut self, service: ServiceId, from: Gid, to: Gid, mad: &CmMad) {
+    fn on_wire_request(&mut self, service: ServiceId, from: Gid, to: Gid, mad: &CmMad) -> bool {
         let is_own = port_of(service).is_none_or(|port| self.state.ports.is_claimed(port));
         if is_own && !self.host.admits(from.ip(), None) {
-            return;
+            return false;
         }
         match self.deliver(service, from, to, mad) {
+            Delivery::Done => true,
             // Its sender will ask again.
-            Delivery::Done | Delivery::Full(_) => {}
-            Delivery::Unoffered(port) => self.wait_or_refuse(port, (from, to, mad), Whose::Wire),
+            Delivery::Full(_) => false,
+            Delivery::Unoffered(port) => {
+                self.wait_or_refuse(port, (from, to, mad), Whose::Wire);
+                false
+            }
         }
     }
 
@@ -214,10 +218,16 @@ impl Work<'_> {
         })
     }
 
-    /// Gives a MAD to the conversations, and counts one that they ignore.
-    pub(super) fn give(&mut self, Between { from, to }: Between, mad: &CmMad, asker: Asker) {
+    /// Gives a MAD to the conversations, and counts one that they ignore. Returns whether they took
+    /// it.
+    pub(super) fn give(
+        &mut self,
+        Between { from, to }: Between,
+        mad: &CmMad,
+        asker: Asker,
+    ) -> bool {
         let Err(ignored) = self.state.agent.on_mad(self.now, from, to, mad) else {
-            return;
+            return true;
         };
         let name = mad.message.name();
         tracing::debug!(target: "ferroce::cm", ?from, name, ?ignored, "MAD ignored");
@@ -227,6 +237,7 @@ impl Work<'_> {
             Ignored::Full => Denial::Quota,
         };
         self.host.count_denied(asker, why);
+        false
     }
 
     /// As what the sender of a request is counted that begins with an id.

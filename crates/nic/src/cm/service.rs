@@ -40,6 +40,11 @@ const READ_BATCH: usize = 64;
 const STRAYS_PART: u32 = 16;
 /// Such time that is saved up, at most: some 1,000 requests at once.
 const STRAYS_SAVED: Duration = Duration::from_millis(20);
+/// Divisor of the part of the time that MADs of other hosts get that a conversation or a listener
+/// takes. Connections that are made and ended one after the other need it; a peer that repeats what
+/// it has said floods at no more.
+const TAKEN_PART: u32 = 4;
+const TAKEN_SAVED: Duration = Duration::from_millis(50);
 /// What one counts at most: this thread may lose its processor meanwhile.
 const STRAY_MOST: Duration = Duration::from_micros(100);
 /// No deadline.
@@ -67,6 +72,8 @@ pub(super) struct ServiceInner {
     deadline: AtomicU64,
     /// The time for MADs from other hosts that name no conversation.
     strays: Mutex<TimeShare>,
+    /// The time for those that conversations and listeners take.
+    taken: Mutex<TimeShare>,
     /// Identifiers whose connections over TCP have ended since the last step.
     pub(super) ended: Mutex<Vec<u64>>,
 }
@@ -134,30 +141,34 @@ impl CmService {
             state: Mutex::new(state),
             deadline: AtomicU64::new(NEVER),
             strays: Mutex::new(TimeShare::new(STRAYS_PART, STRAYS_SAVED)),
+            taken: Mutex::new(TimeShare::new(TAKEN_PART, TAKEN_SAVED)),
             ended: Mutex::default(),
         })))
     }
 
-    /// A MAD from `from` to our address `to`.
-    pub(crate) fn on_mad(&self, from: Gid, to: Gid, mad: &Mad, via: Via) {
+    /// A MAD from `from` to our address `to`. Returns whether it was taken, within the part of the
+    /// time that MADs of other hosts get.
+    pub(crate) fn on_mad(&self, from: Gid, to: Gid, mad: &Mad, via: Via) -> bool {
         let mad = match CmMad::parse(mad) {
             Ok(mad) => mad,
             Err(error) => {
                 tracing::debug!(target: "ferroce::cm", ?from, %error, "MAD dropped");
-                return self.count_malformed(via);
+                self.count_malformed(via);
+                return false;
             }
         };
         tracing::trace!(target: "ferroce::cm", ?from, ?to, ?via, name = mad.message.name(), "MAD in");
         match via {
-            Via::Wire if mad.message.remote_comm_id().is_none() => self.on_stray(from, to, &mad),
-            Via::Wire => drop(self.step(|work| work.on_wire(from, to, &mad))),
-            Via::Local(speaker) => drop(self.step(|work| {
-                let between = Between { from, to };
-                if work.hears(speaker, between, &mad) {
-                    let asker = speaker.user(work.host).relation.into();
-                    work.give(between, &mad, asker);
-                }
-            })),
+            Via::Wire => self.on_wire(from, to, &mad),
+            Via::Local(speaker) => {
+                self.step(|work| {
+                    let between = Between { from, to };
+                    work.hears(speaker, between, &mad) && {
+                        let asker = speaker.user(work.host).relation.into();
+                        work.give(between, &mad, asker)
+                    }
+                }) == Some(true)
+            }
         }
     }
 
@@ -172,20 +183,33 @@ impl CmService {
         host.count_denied(asker, Denial::Malformed);
     }
 
-    /// A MAD from another host that names no conversation of this process. It costs its sender
-    /// nothing, so there is a bounded part of the time for such. One that is dropped is sent again.
-    fn on_stray(&self, from: Gid, to: Gid, mad: &CmMad) {
+    /// A MAD from another host. It costs its sender nothing, so there is a bounded part of the time
+    /// for those that nobody takes, and a longer one for the others. One that is dropped is sent
+    /// again. Returns whether it was taken within its part.
+    fn on_wire(&self, from: Gid, to: Gid, mad: &CmMad) -> bool {
         let Some(host) = self.0.host.upgrade() else {
-            return;
+            return false;
         };
         let begun = host.now();
-        if !lock(&self.0.strays).is_left(begun) {
+        let is_stray = mad.message.remote_comm_id().is_none();
+        if is_stray && !lock(&self.0.strays).is_left(begun) {
             host.count_denied(Asker::Host, Denial::Quota);
-            return;
+            return false;
         }
-        self.step(|work| work.on_wire(from, to, mad));
+        let taken = self.step(|work| work.on_wire(from, to, mad)) == Some(true);
         let now = host.now();
-        lock(&self.0.strays).spend(now.since(begun).min(STRAY_MOST), now);
+        let took = now.since(begun).min(STRAY_MOST);
+        if taken {
+            let mut share = lock(&self.0.taken);
+            if share.is_left(now) {
+                share.spend(took, now);
+                return true;
+            }
+        }
+        if is_stray {
+            lock(&self.0.strays).spend(took, now);
+        }
+        false
     }
 
     /// A descriptor that the host watches for us is readable. Before a request of another process

@@ -177,11 +177,10 @@ impl Work<'_> {
         let answer = answer_unoffered(mad);
         match (whose, answer) {
             // The process that was asked answers: nobody listens.
-            (Whose::Here, _) => self.give(
-                Between { from, to },
-                mad,
-                self.party(from, mad.message.asking_comm_id()),
-            ),
+            (Whose::Here, _) => {
+                let party = self.party(from, mad.message.asking_comm_id());
+                self.give(Between { from, to }, mad, party);
+            }
             (_, None) => {}
             (Whose::Own, Some(answer)) => self.state.inbox.push_back((to, from, answer)),
             (Whose::Wire, Some(answer)) => self.send_wire(MadPath::reply(from, to), &answer),

@@ -37,6 +37,8 @@ pub(super) struct Dispatch {
     packets: usize,
     /// Packets from the wire that queue pairs of this process took, or other processes, all told.
     taken: usize,
+    /// MADs from the wire that were taken, all told.
+    taken_mads: usize,
     /// What came from other processes of this host and was for no queue pair, all told.
     unwanted: usize,
     /// Packets from the wire that other processes took, all told.
@@ -81,6 +83,11 @@ impl Dispatch {
     /// Packets from the wire that were wanted, so far.
     pub(super) fn taken(&self) -> usize {
         self.taken
+    }
+
+    /// As [`taken`](Self::taken), and MADs that conversations and listeners took.
+    pub(super) fn wanted(&self) -> usize {
+        self.taken + self.taken_mads
     }
 
     /// Packets from the wire that other processes took, so far.
@@ -185,7 +192,9 @@ impl Dispatch {
         let dest = packet.bth.dest_qp;
         self.packets += 1;
         if dest == Qpn::GSI {
-            return nic.on_gsi_packet(came, packet).map_err(|why| (dest, why));
+            let taken = nic.on_gsi_packet(came, packet).map_err(|why| (dest, why))?;
+            self.taken_mads += usize::from(taken);
+            return Ok(());
         }
         // A group's packets name no queue pair, and others are not sent to groups.
         if (dest == Qpn::MULTICAST) != came.addressing.dst.is_multicast() {

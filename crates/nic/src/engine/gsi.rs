@@ -286,12 +286,12 @@ impl Nic {
     }
 
     /// A packet for QP1, which takes them from the wire only: MADs of this host come as frames,
-    /// which name the process.
+    /// which name the process. Returns as [`on_mad`](crate::cm::CmService::on_mad).
     pub(super) fn on_gsi_packet(
         &self,
         came: Ingress<'_>,
         packet: &Packet<'_>,
-    ) -> Result<(), DropReason> {
+    ) -> Result<bool, DropReason> {
         let addressing = came.addressing;
         if came.origin != Origin::WIRE || self.services.is_local(addressing.src.ip()) {
             return Err(DropReason::Origin);
@@ -313,8 +313,8 @@ impl Nic {
             .payload
             .try_into()
             .map_err(|_| DropReason::Malformed)?;
-        self.cm()
-            .on_mad(addressing.src, addressing.dst, mad, Via::Wire);
-        Ok(())
+        Ok(self
+            .cm()
+            .on_mad(addressing.src, addressing.dst, mad, Via::Wire))
     }
 }

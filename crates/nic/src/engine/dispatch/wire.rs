@@ -168,7 +168,7 @@ impl Dispatch {
         }
         self.src_port = inbound.src_port;
         match self.deliver(nic, inbound.came(), inbound.packet, now) {
-            // Anybody may send management datagrams.
+            // Anybody may send management datagrams: they are counted by themselves.
             Ok(()) if dest_qp(inbound.packet) == Some(Qpn::GSI) => {}
             Ok(()) => self.taken += 1,
             Err((by, why)) => nic.drop_packet(inbound.came(), by, why),

@@ -132,6 +132,7 @@ impl RoundState {
         }
         let begun = Unwanted::counts(number).then(clock::monotonic);
         let (taken, passed_on) = (self.dispatch.taken(), self.dispatch.passed_on());
+        let wanted = self.dispatch.wanted();
         let (dispatch, mut came) = (&mut self.dispatch, 0);
         wire.recv(number, WIRE_BUDGET, &mut |run| {
             came += run.map_or(1, |run| run.packets.len());
@@ -141,11 +142,11 @@ impl RoundState {
                 None => nic.counters().count_dropped(DropReason::Malformed),
             }
         });
-        let wanted = self.dispatch.taken() - taken;
-        if wanted > 0 {
+        if self.dispatch.taken() > taken {
             self.hot.heat(HotSocket::Wire(number), false);
         }
         let passed_on = self.dispatch.passed_on() - passed_on;
+        let wanted = self.dispatch.wanted() - wanted;
         let unwanted = came - wanted + self.dispatch.take_returned(passed_on);
         if let Some(begun) = begun.filter(|_| unwanted > 0)
             && let Some(until) = self.unwanted.charge(
