@@ -13,7 +13,7 @@ use crate::Nic;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
 use crate::services::linger::{Habit, Patience, look_on};
-use crate::services::poll_policy::{NapFor, Naps, Shown, VisitedNaps};
+use crate::services::poll_policy::{NapFor, Naps, SHORT_NAP, Shown, VisitedNaps};
 
 /// Pause after the poller failed, which it should never do.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ fn run(nic: &Nic) -> ! {
         // A program that polls does the same work: leave the processor and the lock to it.
         nap_while_polled(nic, &mut trust, &mut events);
         nap_while_visited(nic, &mut trust, &mut events);
-        sleep(nic, &mut events);
+        let sent = sleep(nic, &mut events);
         // The leader was woken for the same. If it does nothing, it is this thread's work.
         let seen = std::mem::replace(&mut visits, nic.services.sleeper.lead().visits());
         if !deserted && is_led(nic, &events, seen) {
@@ -56,18 +56,25 @@ fn run(nic: &Nic) -> ! {
         if is_left {
             continue;
         }
-        let now = clock::monotonic();
-        if !events.is_empty() && nic.services.sleeper.polls().is_away(now) {
-            // A nap would have left this undone.
-            trust.learn(false);
-        }
-        nic.progress.lock().run(nic, &events, now);
+        run_woken(nic, &events, sent, &mut trust);
         if nic.is_busy_with_rings() && linger.tries() {
             let look = |now| nic.look_at_rings(now);
             linger.learn(look_on(Patience::Spinning, clock::monotonic, look));
         }
         nic.leaving.take_leave(nic);
     }
+}
+
+/// Makes the round for which this thread has slept. It had sent so many packets by then.
+fn run_woken(nic: &Nic, events: &[Readiness], sent: u64, trust: &mut Habit) {
+    let now = clock::monotonic();
+    let is_away = !events.is_empty() && nic.services.sleeper.polls().is_away(now);
+    let mut progress = nic.progress.lock();
+    if is_away && progress.sent() == sent {
+        // A nap would have left this undone.
+        trust.learn(false);
+    }
+    progress.run(nic, events, now);
 }
 
 /// Gives a program that polls at this moment a nap's time to do what has come: it sees the same,
@@ -170,9 +177,19 @@ fn nap_beside_poller(
     let sleeper = &nic.services.sleeper;
     sleeper.nap(NapFor::Polling, length, events);
     let is_away = sleeper.polls().is_away(clock::monotonic());
-    let is_undone = is_away && nic.progress.lock().has_work(nic);
+    let is_undone = is_away && nic.progress.lock().has_work(nic) && !goes_on(nic, events);
     trust.learn(!is_undone);
     is_undone
+}
+
+/// Whether a program that has not polled for a while posts meanwhile: 100 messages in a row, say,
+/// between two polls. It comes back to what has come.
+fn goes_on(nic: &Nic, events: &mut Vec<Readiness>) -> bool {
+    let sleeper = &nic.services.sleeper;
+    let done = || (sleeper.polls().last(), nic.progress.lock().sent());
+    let before = done();
+    sleeper.nap(NapFor::Visits, SHORT_NAP, events);
+    done() != before
 }
 
 /// Naps for as long as a program that polls now and then (after some messages that it posts, say)
@@ -201,10 +218,12 @@ fn nap_while_visited(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) 
     }
 }
 
-/// Waits until something is ready or due.
-fn sleep(nic: &Nic, events: &mut Vec<Readiness>) {
+/// Waits until something is ready or due. Returns how many packets had been sent before that.
+fn sleep(nic: &Nic, events: &mut Vec<Readiness>) -> u64 {
     nic.services.sleeper.announce(nic.next_due());
-    let quiet = nic.progress.lock().sleep_rings(nic);
+    let mut progress = nic.progress.lock();
+    let (quiet, sent) = (progress.sleep_rings(nic), progress.sent());
+    drop(progress);
     // What was published before the announcement woke nobody: look again.
     let timeout = if quiet {
         nic.next_due().map(|due| due.since(clock::monotonic()))
@@ -217,6 +236,7 @@ fn sleep(nic: &Nic, events: &mut Vec<Readiness>) {
         tracing::warn!(target: "ferroce::device", "waiting for work failed: {e}");
         std::thread::sleep(PAUSE);
     }
+    sent
 }
 
 impl Nic {

@@ -359,6 +359,12 @@ impl Services {
         self.sleeper.naps() && !self.sleeper.doors().any_open()
     }
 
+    /// A program has polled, and found completions that another thread has queued: it polls as well
+    /// as one that makes a round.
+    pub(crate) fn on_poll_of_queued(&self) {
+        self.sleeper.polls().on_vain_poll(clock::monotonic());
+    }
+
     /// Somebody must do a round at `at`.
     pub(crate) fn wake_for(&self, at: Time) {
         self.sleeper.wake_for(at);

@@ -38,7 +38,7 @@ const LONGEST_NAP: Duration = Duration::from_micros(800);
 /// Longest nap beside other programs, once the thread has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
 /// A nap while something waits: longer than it takes to post 64 KiB.
-const SHORT_NAP: Duration = Duration::from_micros(40);
+pub(crate) const SHORT_NAP: Duration = Duration::from_micros(40);
 
 /// What the device thread leaves the work to while it naps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -330,10 +330,16 @@ impl RoundState {
     }
 
     /// If a watched ring has a record, or while a socket is hot any descriptor something: how many
-    /// rounds there were so far.
-    pub(super) fn waiting(&mut self, nic: &Nic) -> Option<u64> {
+    /// rounds there were so far, and packets [sent](Self::sent).
+    pub(super) fn waiting(&mut self, nic: &Nic) -> Option<[u64; 2]> {
         let waits = self.look(nic, true) || (self.has_hot_socket() && self.has_events(nic));
-        waits.then_some(self.served)
+        waits.then(|| [self.served, self.sent()])
+    }
+
+    /// Packets that queue pairs with short rings have sent: while the number grows, their program
+    /// posts.
+    pub(super) fn sent(&self) -> u64 {
+        self.short_rings.sent()
     }
 
     /// Whether a watched ring has a record, or a descriptor something.

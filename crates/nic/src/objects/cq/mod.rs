@@ -175,6 +175,9 @@ impl Cq {
             self.take(delivery)?;
         }
         if delivery.delivered() > 0 || delivery.is_full() {
+            if !self.flags.is_armed() {
+                self.context.services().on_poll_of_queued();
+            }
             return Ok(delivery.delivered());
         }
         let is_armed = self.flags.is_armed();

@@ -48,7 +48,7 @@ pub(crate) use self::stream::StreamTurn;
 pub(crate) use self::table::QpTable;
 use self::transport::Transport;
 use crate::base::sync::lock;
-use crate::base::tally::Tally;
+use crate::base::tally::{Tallied, Tally};
 use crate::objects::device::{DeviceAttr, Limit, Permit, Protocol};
 use crate::objects::services::Services;
 use crate::objects::xrc::Opened;
@@ -98,6 +98,11 @@ pub struct Qp {
 }
 
 impl Qp {
+    /// Packets that it has sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.tally.get(Tallied::TxPackets)
+    }
+
     /// Makes a queue pair in RESET. An XRC initiator has no receive side: its `recv_cq` and `srq`
     /// do not count.
     ///

@@ -344,6 +344,13 @@ impl WatchedShortRings {
         }
     }
 
+    /// Packets that the queue pairs have sent, all told.
+    pub(crate) fn sent(&self) -> u64 {
+        let sending = |watch: &&Watch| watch.eye.end == RingEnd::Sending;
+        let sent = self.0.iter().filter(sending).map(|w| w.qp.sent());
+        sent.fold(0, u64::wrapping_add)
+    }
+
     /// Short rings that were made since are looked at.
     #[inline]
     fn renew(&mut self, services: &Services) {
