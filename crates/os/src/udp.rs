@@ -67,6 +67,7 @@ pub struct UdpSocket {
     fd: Fd,
     v6: bool,
     port: u16,
+    receive_buffer: usize,
 }
 
 impl UdpSocket {
@@ -114,14 +115,20 @@ impl UdpSocket {
         bind(&fd, at)?;
         share()?;
         let (_, port) = local_address(&fd)?;
-        let socket = Self {
-            fd,
-            v6: ip.is_ipv6(),
-            port,
-        };
+        let socket = Self::of_bound(fd, ip.is_ipv6(), port)?;
         socket.own_groups_only()?;
         socket.receive_runs()?;
         Ok(socket)
+    }
+
+    fn of_bound(fd: Fd, v6: bool, port: u16) -> io::Result<Self> {
+        let bytes = sys::option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+        Ok(Self {
+            fd,
+            v6,
+            port,
+            receive_buffer: usize::try_from(bytes).unwrap_or(0),
+        })
     }
 
     /// Whether it is of IPv6.
@@ -137,12 +144,9 @@ impl UdpSocket {
 
     /// Bytes that may wait to be received, as the kernel counts: about twice what datagrams hold,
     /// or more for small ones.
-    ///
-    /// # Errors
-    /// None is expected.
-    pub fn receive_buffer(&self) -> io::Result<usize> {
-        let bytes = sys::option(self.fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF)?;
-        Ok(usize::try_from(bytes).unwrap_or(0))
+    #[must_use]
+    pub const fn receive_buffer(&self) -> usize {
+        self.receive_buffer
     }
 
     /// Takes the socket out of those that share the port: new datagrams go to the others. What has

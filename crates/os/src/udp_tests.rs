@@ -163,7 +163,7 @@ fn a_port_can_be_shared() {
     let a = UdpSocket::bind_v4(0).expect("bind");
     let b = UdpSocket::bind_v4(a.port()).expect("a second socket on the same port");
     assert_eq!(a.port(), b.port());
-    assert!(a.receive_buffer().expect("size") > 0);
+    assert!(a.receive_buffer() > 0);
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl WireLink {
     pub(crate) fn receive_buffer(&self) -> u32 {
         let bytes = self
             .ports()
-            .filter_map(|shared| shared.out().receive_buffer().ok())
+            .map(|shared| shared.out().receive_buffer())
             .min()
             .unwrap_or(0);
         u32::try_from(bytes).unwrap_or(u32::MAX)

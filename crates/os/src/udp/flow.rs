@@ -46,7 +46,7 @@ impl UdpSocket {
         refuse_all(fd.as_raw_fd())?;
         bind(&fd, InetAddr::new(any(v6), port, 0))?;
         let (_, port) = local_address(&fd)?;
-        Ok(Self { fd, v6, port })
+        Self::of_bound(fd, v6, port)
     }
 
     /// A socket for what one port of a peer sends to `port` of the address `local`: the kernel

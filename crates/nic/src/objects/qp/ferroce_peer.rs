@@ -1,11 +1,11 @@
 //! Whether the peer of a reliable queue pair on the wire is a Ferroce, too.
 //!
 //! Two Ferroces mend losses by selective repeat, with reports and a header bit that other makes do
-//! not know. Anybody can send from any port and any address, so only an echo counts. At the move to
-//! RTR the queue pair asks its peer with a random number ([`Drain`]). An answer with that number,
-//! from the path's other end, can come only from a host that has seen the question. Until then the
-//! peer is treated as any other make. Other makes drop the question as a packet of an unknown
-//! opcode.
+//! not know. Anybody can send from any port and any address, so only an echo counts. At the first
+//! packet that comes after the move to RTR the queue pair asks its peer with a random number
+//! ([`Drain`]): connections that carry nothing ask nothing. An answer with that number, from the
+//! path's other end, can come only from a host that has seen the question. Until then the peer is
+//! treated as any other make. Other makes drop the question as a packet of an unknown opcode.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl QuestionDue {
 }
 
 impl Qp {
-    /// Moved to RTR: asks the peer, if it may be a Ferroce.
+    /// Moved to RTR: asks the peer at its first packet, if it may be a Ferroce.
     pub(super) fn ask_for_ferroce_peer(&self, now: Time) {
         let mut locked = self.lock();
         if self.is_ferroce_peer.load(Ordering::Relaxed) {
@@ -65,7 +65,7 @@ impl Qp {
             nonce: Some(random::u64()),
             times: 0,
         };
-        self.ask_peer(&mut locked, now);
+        self.question.set(Some(now));
     }
 
     /// Forgets what the peer is, in RESET: the next peer is another one.
