@@ -171,11 +171,18 @@ impl Peer {
             (is_nak && packet.bth.psn == Psn::new(next)).then_some(!packet.payload.is_empty())
         });
         // What comes in its turn ends the gap, if nothing is kept.
+        self.send_in_turn();
+        reports
+    }
+
+    fn send_in_turn(&mut self) {
+        let (to, next) = (self.end.qp.qpn(), self.next);
         self.end.recv(next.into(), vec![self.buffer.sge(0, 64)]);
-        self.forger.send_packet(to, message(next), none, b"in turn");
+        let message = (Operation::Send, next & 0x00ff_ffff);
+        self.forger
+            .send_packet(to, message, ExtHeaders::default(), b"in turn");
         self.end.done(next.into());
         self.next += 1;
-        reports
     }
 }
 
@@ -191,6 +198,8 @@ fn child_echo() {
         return;
     }
     let mut peer = Peer::connect();
+    // The first packet: it is asked what it is.
+    peer.send_in_turn();
     let question = peer.until("a question", Drain::parse);
     let qpn = peer.qpn();
     assert_eq!((question.room, question.to), (None, qpn));
