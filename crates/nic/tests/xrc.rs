@@ -181,6 +181,37 @@ fn all_operations() {
     assert_eq!(word(there.snapshot()), before.wrapping_add(24));
 }
 
+/// As by an adapter: the answer, which comes by another queue pair, does not overtake it.
+#[test]
+fn a_message_is_acknowledged_before_its_program_has_it() {
+    run_on_wire("child_acknowledges", "");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_acknowledges() {
+    if !has_wire() {
+        return;
+    }
+    let w = World::new();
+    let taken = Buffer::new(&w.host.pd, vec![0; 64]);
+    let sent = Buffer::new(&w.peer.pd, vec![1; 8]);
+    let is_acknowledged = || {
+        w.post(0, 1, vec![taken.sge(0, 64)]);
+        w.send(w.number(0), 2, SendOp::Send, vec![sent.sge(0, 8)]);
+        next_completion(&w.host.cq);
+        let polled = w.peer.cq.poll(1, &mut |_, _| {}).expect("no overflow");
+        if polled == 0 {
+            next_completion(&w.peer.cq);
+        }
+        polled == 1
+    };
+    // What the device thread takes may not be acknowledged yet. It seldom works while the program
+    // polls.
+    let is_clean = |_| (0..50).all(|_| is_acknowledged());
+    assert!((0..20).any(is_clean), "never 50 in a row");
+}
+
 #[test]
 fn all_operations_on_the_local_path() {
     all_operations();

@@ -197,6 +197,7 @@ impl Work<'_> {
             IdOrigin::Stream(number) => state.stream = StreamHold::SettingUp(number),
         }
         self.state.ids.insert(key, state);
+        self.state.requests += 1;
         let event = request_event(id, listen_id, newcomer.param);
         channel.push(QueuedEvent {
             event,

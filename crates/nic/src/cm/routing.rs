@@ -96,7 +96,7 @@ impl Work<'_> {
     }
 
     /// A MAD from another host, which any process of this namespace may have received. Returns
-    /// whether a conversation or a listener of this host took it.
+    /// whether a conversation of this process took it.
     pub(super) fn on_wire(&mut self, from: Gid, to: Gid, mad: &CmMad) -> bool {
         // Nobody outside has our addresses; our answer must not go to a process of this host.
         if self.host.is_local(from.ip()) || from.is_multicast() || from.ip().is_unspecified() {
@@ -105,11 +105,12 @@ impl Work<'_> {
             return false;
         }
         if let Some((service, _)) = self.new_request(&mad.message, from) {
-            return self.on_wire_request(service, from, to, mad);
+            self.on_wire_request(service, from, to, mad);
+            return false;
         }
         match &mad.message {
             Message::Rej(rej)
-                if rej.remote_comm_id.is_none() && !self.state.agent.knows_rejected(rej) =>
+                if rej.remote_comm_id.is_none() && !self.state.agent.knows(&mad.message) =>
             {
                 // The sender never learnt which of us it talked to. A process that has no link to
                 // this one hears nothing, and gives the connection up by its own timer.
@@ -120,27 +121,25 @@ impl Work<'_> {
                 let owner = message.remote_comm_id().map_or(0, slot_of);
                 let elsewhere = owner != 0 && owner != self.host.slot();
                 if elsewhere && self.host.pass_on_mad(owner, from, to, &mad.emit()) {
-                    return true;
+                    return false;
                 }
+                let knows = self.state.agent.knows(message);
                 self.host.admits(from.ip(), None)
                     && self.give(Between { from, to }, mad, Asker::Host)
+                    && knows
             }
         }
     }
 
-    fn on_wire_request(&mut self, service: ServiceId, from: Gid, to: Gid, mad: &CmMad) -> bool {
+    fn on_wire_request(&mut self, service: ServiceId, from: Gid, to: Gid, mad: &CmMad) {
         let is_own = port_of(service).is_none_or(|port| self.state.ports.is_claimed(port));
         if is_own && !self.host.admits(from.ip(), None) {
-            return false;
+            return;
         }
         match self.deliver(service, from, to, mad) {
-            Delivery::Done => true,
             // Its sender will ask again.
-            Delivery::Full(_) => false,
-            Delivery::Unoffered(port) => {
-                self.wait_or_refuse(port, (from, to, mad), Whose::Wire);
-                false
-            }
+            Delivery::Done | Delivery::Full(_) => {}
+            Delivery::Unoffered(port) => self.wait_or_refuse(port, (from, to, mad), Whose::Wire),
         }
     }
 

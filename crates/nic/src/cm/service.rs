@@ -40,11 +40,12 @@ const READ_BATCH: usize = 64;
 const STRAYS_PART: u32 = 16;
 /// Such time that is saved up, at most: some 1,000 requests at once.
 const STRAYS_SAVED: Duration = Duration::from_millis(20);
-/// Divisor of the part of the time that MADs of other hosts get that a conversation or a listener
-/// takes. Connections that are made and ended one after the other need it; a peer that repeats what
-/// it has said floods at no more.
-const TAKEN_PART: u32 = 4;
-const TAKEN_SAVED: Duration = Duration::from_millis(50);
+/// Divisor of the part of the time for MADs of other hosts that name a conversation of this process.
+/// Connections that are made and ended one after the other need it. It bounds a peer that repeats
+/// what it has said.
+const TAKEN_PART: u32 = 8;
+/// Such time that is saved up, at most.
+const TAKEN_SAVED: Duration = Duration::from_millis(20);
 /// What one counts at most: this thread may lose its processor meanwhile.
 const STRAY_MOST: Duration = Duration::from_micros(100);
 /// No deadline.
@@ -72,7 +73,7 @@ pub(super) struct ServiceInner {
     deadline: AtomicU64,
     /// The time for MADs from other hosts that name no conversation.
     strays: Mutex<TimeShare>,
-    /// The time for those that conversations and listeners take.
+    /// The time for those that name a conversation.
     taken: Mutex<TimeShare>,
     /// Identifiers whose connections over TCP have ended since the last step.
     pub(super) ended: Mutex<Vec<u64>>,
@@ -82,6 +83,8 @@ pub(super) struct ServiceInner {
 pub(super) struct ServiceState {
     pub(super) agent: Agent,
     pub(super) ids: BTreeMap<u64, IdState>,
+    /// Connect requests that the program has been told of.
+    pub(super) requests: u64,
     pub(super) by_conversation: BTreeMap<CommId, u64>,
     pub(super) ports: Ports,
     /// MADs to ourselves.
@@ -133,6 +136,7 @@ impl CmService {
             pace: Pace::default(),
             resolving: Resolving::default(),
             iwarp: Iwarp::default(),
+            requests: 0,
             next_key: 1,
         };
         Ok(Self(Arc::new(ServiceInner {
@@ -184,8 +188,9 @@ impl CmService {
     }
 
     /// A MAD from another host. It costs its sender nothing, so there is a bounded part of the time
-    /// for those that nobody takes, and a longer one for the others. One that is dropped is sent
-    /// again. Returns whether it was taken within its part.
+    /// for those that name no conversation, and a longer one for those that do. One that is dropped
+    /// is sent again. Returns whether it was wanted, within its part: a conversation took it, or it
+    /// has become a connect request for the program.
     fn on_wire(&self, from: Gid, to: Gid, mad: &CmMad) -> bool {
         let Some(host) = self.0.host.upgrade() else {
             return false;
@@ -196,20 +201,24 @@ impl CmService {
             host.count_denied(Asker::Host, Denial::Quota);
             return false;
         }
-        let taken = self.step(|work| work.on_wire(from, to, mad)) == Some(true);
+        let taken = self.step(|work| {
+            let before = work.state.requests;
+            let knows = work.on_wire(from, to, mad);
+            work.pump();
+            knows || work.state.requests > before
+        }) == Some(true);
         let now = host.now();
         let took = now.since(begun).min(STRAY_MOST);
-        if taken {
-            let mut share = lock(&self.0.taken);
-            if share.is_left(now) {
-                share.spend(took, now);
-                return true;
-            }
-        }
         if is_stray {
             lock(&self.0.strays).spend(took, now);
+            return taken;
         }
-        false
+        let mut share = lock(&self.0.taken);
+        let wanted = taken && share.is_left(now);
+        if wanted {
+            share.spend(took, now);
+        }
+        wanted
     }
 
     /// A descriptor that the host watches for us is readable. Before a request of another process

@@ -65,7 +65,7 @@ fn run(nic: &Nic) -> ! {
     }
 }
 
-/// Makes the round for which this thread has slept. It had sent so many packets by then.
+/// Makes the round for which this thread has slept. `sent`: packets before it slept.
 fn run_woken(nic: &Nic, events: &[Readiness], sent: u64, trust: &mut Habit) {
     let now = clock::monotonic();
     let is_away = !events.is_empty() && nic.services.sleeper.polls().is_away(now);

@@ -359,8 +359,8 @@ impl Services {
         self.sleeper.naps() && !self.sleeper.doors().any_open()
     }
 
-    /// A program has polled, and found completions that another thread has queued: it polls as well
-    /// as one that makes a round.
+    /// A program has polled, and found completions that wait in the queue: another thread has taken
+    /// the work, or the program's own posts have.
     pub(crate) fn on_poll_of_queued(&self) {
         self.sleeper.polls().on_vain_poll(clock::monotonic());
     }
@@ -373,13 +373,6 @@ impl Services {
     /// Gives a queue pair a turn to transmit soon.
     pub(crate) fn push_ready(&self, qp: Arc<Qp>) {
         self.ready.push(qp);
-        self.sleeper.wake_for(Time(0));
-    }
-
-    /// As [`push_ready`](Self::push_ready), for an acknowledgement that may go with what the
-    /// program posts.
-    pub(crate) fn push_ready_with_ack(&self, qp: Arc<Qp>) {
-        self.ready.push_with_ack(qp);
         self.sleeper.wake_for(Time(0));
     }
 

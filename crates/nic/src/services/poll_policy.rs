@@ -162,7 +162,7 @@ impl Polls {
         self.leaves.load(Ordering::Relaxed)
     }
 
-    /// When a program has made a round last.
+    /// When a program has polled last.
     pub(crate) fn last(&self) -> Time {
         Time(self.last.load(Ordering::Relaxed))
     }
@@ -279,7 +279,7 @@ impl<W: PartialEq> VisitedNaps<W> {
         }
     }
 
-    /// A nap is over. `visited`: a program has made a round meanwhile; `waits` looks at what is to
+    /// A nap is over. `visited`: a program has polled meanwhile; `waits` looks at what is to
     /// be done.
     pub(crate) fn on_end(&mut self, visited: bool, waits: impl FnOnce() -> Option<W>) -> Shown {
         self.naps.grow();

@@ -53,15 +53,26 @@ impl Agent {
     /// conversation's peer, and answers a request that was sent. The sender of another one has read
     /// or guessed the ids.
     fn check_sender(&self, from: Gid, mad: &CmMad) -> Result<(), Ignored> {
-        let id = match &mad.message {
-            Message::Rej(rej) => self.rejected(rej),
-            other => other.remote_comm_id(),
-        };
-        match id.and_then(|id| self.conversations.get(&id)) {
+        match self.named(&mad.message) {
             Some(c) if c.path.remote != from => Err(Ignored::Address),
             Some(c) if !answers(c, mad) => Err(Ignored::Transaction),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a message names one of our conversations.
+    #[must_use]
+    pub fn knows(&self, message: &Message) -> bool {
+        self.named(message).is_some()
+    }
+
+    /// The conversation that a message names.
+    fn named(&self, message: &Message) -> Option<&Conversation> {
+        let id = match message {
+            Message::Rej(rej) => self.rejected(rej),
+            other => other.remote_comm_id(),
+        };
+        self.conversations.get(&id?)
     }
 
     /// Whether a REQ belongs to a conversation of this agent already: it is a repetition.

@@ -11,12 +11,6 @@ use crate::mad::{Answered, CmMad, CommId, Drep, Dreq, Rej, RejReason};
 use crate::time::Time;
 
 impl Agent {
-    /// Whether a REJ that came without our communication id is for a conversation of this agent.
-    #[must_use]
-    pub fn knows_rejected(&self, rej: &Rej) -> bool {
-        self.rejected(rej).is_some()
-    }
-
     /// The conversation that a REJ is about. A peer that gave up before it learnt our id names its
     /// own, with its GUID.
     pub(super) fn rejected(&self, rej: &Rej) -> Option<CommId> {

@@ -235,16 +235,21 @@ impl Qp {
     /// Takes the queue pair's turn to transmit: few packets came in while a program polls. An
     /// acknowledgement by itself waits for the program's answer if that is known to come. Or else
     /// it waits until the program has seen its completion, and goes out together with what the
-    /// program posts then, or when it polls again.
+    /// program posts then, or when it polls again. That of an XRC target has nothing to go with, and
+    /// goes before the program has the completion, as an adapter's does: the answer comes by another
+    /// queue pair, and perftest takes the event of the answer for that of its own SEND if that comes
+    /// first (`ib_send_lat -c XRC -e`).
     pub(crate) fn on_polled_turn(&self, now: Time) {
         let mut locked = self.lock();
         if self.take_ack_turn(&mut locked, true, now) {
             return;
         }
         let lossy = locked.traits.is_some_and(|traits| !traits.lossless);
-        if lossy && !locked.queued && !locked.retired && locked.transport.owes_only_ack() {
+        let may_answer = self.qp_type != QpType::XrcRecv;
+        let may_wait = lossy && may_answer && !locked.queued && !locked.retired;
+        if may_wait && locked.transport.owes_only_ack() {
             if !std::mem::replace(&mut locked.holds_ack, true) {
-                self.services().push_ready_with_ack(self.me());
+                self.services().push_ready(self.me());
             }
             return;
         }

@@ -63,39 +63,13 @@ impl Qp {
         self.hear(clock::monotonic())
     }
 
-    /// The lock, after the acknowledgements that wait at other queue pairs. What the program posts
-    /// here may answer a message there, and an adapter has acknowledged that before the program
-    /// sees it. Its peer counts on the order: perftest takes the event of an answer for that of its
-    /// own SEND (`ib_send_lat -c XRC -e`).
-    #[inline]
-    fn after_acks_of_others<'q>(&'q self, locked: General<'q>) -> General<'q> {
-        let waiting = self.services().ready.acks();
-        if waiting <= usize::from(locked.holds_ack) {
-            return locked;
-        }
-        drop(locked);
-        self.send_waiting_acks(waiting)
-    }
-
-    #[cold]
-    fn send_waiting_acks(&self, waiting: usize) -> General<'_> {
-        let now = clock::monotonic();
-        for _ in 0..waiting {
-            let Some(qp) = self.services().ready.pop_with_ack() else {
-                break;
-            };
-            qp.on_turn(now);
-        }
-        self.lock()
-    }
-
     /// As [`step_sending`](Self::step_sending), with the lock.
     pub(super) fn step_sending_in<R>(
         &self,
         locked: General<'_>,
         f: impl FnOnce(&mut Locked, &mut Cx<'_>) -> R,
     ) -> R {
-        let mut locked = self.after_acks_of_others(self.with_room(locked));
+        let mut locked = self.with_room(locked);
         let mut now = Now::default();
         let waits = locked.delayed_ack.on_post(|| now.look());
         let by_short_ring = locked.short_rings.longest();

@@ -273,11 +273,11 @@ fn a_rejected_request_is_found_by_guid_only_with_reason_timeout() {
         ..Rej::new(RejReason::CONSUMER_DEFINED)
     };
     rej.info[..8].copy_from_slice(&guid(A).0.to_be_bytes());
-    assert!(!w.agents[B].knows_rejected(&rej));
+    assert!(!w.agents[B].knows(&Message::Rej(rej)));
     rej.reason = RejReason::TIMEOUT;
-    assert!(w.agents[B].knows_rejected(&rej));
+    assert!(w.agents[B].knows(&Message::Rej(rej)));
     rej.info[0] ^= 1;
-    assert!(!w.agents[B].knows_rejected(&rej));
+    assert!(!w.agents[B].knows(&Message::Rej(rej)));
     w.expect_phase(B, b, Some(Phase::ReqRcvd));
     assert!(
         !w.events[B]
