@@ -403,8 +403,11 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
                 .polls()
                 .on_vain_poll(clock::monotonic());
         }
-        // The thread that does the round may wait for this very processor.
-        std::thread::yield_now();
+        // The thread that does the round may wait for this very processor. A program that has
+        // completions in hand has something to do.
+        if delivery.delivered() == 0 {
+            std::thread::yield_now();
+        }
         return;
     };
     if sleeps_soon {
@@ -417,7 +420,7 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
         progress.run_polled(nic, now, delivery);
     }
     // One that sleeps soon gives it away then.
-    if !sleeps_soon && progress.gives_way() {
+    if !sleeps_soon && delivery.delivered() == 0 && progress.gives_way() {
         drop(progress);
         std::thread::yield_now();
     }

@@ -487,7 +487,7 @@ impl Drop for Cq {
 const LEAST: usize = 16;
 /// Of polls that find completions in the queue, one in so many makes a round. A round that finds
 /// nothing takes a part of the time of a message.
-const QUEUED_POLLS: u32 = 4;
+const QUEUED_POLLS: u32 = 8;
 
 fn check_size(context: &Context, cqe: u32) -> Result<usize, Error> {
     let max = context.device().attr().max_cqe;
