@@ -40,9 +40,9 @@ const READ_BATCH: usize = 64;
 const STRAYS_PART: u32 = 16;
 /// Such time that is saved up, at most: some 1,000 requests at once.
 const STRAYS_SAVED: Duration = Duration::from_millis(20);
-/// Divisor of the part of the time for MADs of other hosts that name a conversation of this process.
-/// Connections that are made and ended one after the other need it. It bounds a peer that repeats
-/// what it has said.
+/// Divisor of the part of the time for MADs of other hosts that name a conversation of this
+/// process. Connections that are made and ended one after the other need it. It bounds a peer that
+/// repeats what it has said.
 const TAKEN_PART: u32 = 8;
 /// Such time that is saved up, at most.
 const TAKEN_SAVED: Duration = Duration::from_millis(20);

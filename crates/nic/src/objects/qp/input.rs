@@ -235,10 +235,10 @@ impl Qp {
     /// Takes the queue pair's turn to transmit: few packets came in while a program polls. An
     /// acknowledgement by itself waits for the program's answer if that is known to come. Or else
     /// it waits until the program has seen its completion, and goes out together with what the
-    /// program posts then, or when it polls again. That of an XRC target has nothing to go with, and
-    /// goes before the program has the completion, as an adapter's does: the answer comes by another
-    /// queue pair, and perftest takes the event of the answer for that of its own SEND if that comes
-    /// first (`ib_send_lat -c XRC -e`).
+    /// program posts then, or when it polls again. That of an XRC target has nothing to go with,
+    /// and goes before the program has the completion, as an adapter's does: the answer comes by
+    /// another queue pair, and perftest takes the event of the answer for that of its own SEND if
+    /// that comes first (`ib_send_lat -c XRC -e`).
     pub(crate) fn on_polled_turn(&self, now: Time) {
         let mut locked = self.lock();
         if self.take_ack_turn(&mut locked, true, now) {
