@@ -93,9 +93,11 @@ impl Polls {
     }
 
     /// A program polled while another thread did the device's work, which kept it from telling for
-    /// how many polls before.
-    pub(crate) fn on_vain_poll(&self, now: Time) {
+    /// how many polls before. Returns how long ago the last poll was.
+    pub(crate) fn on_vain_poll(&self, now: Time) -> Duration {
+        let last = self.last();
         self.on_polls_within(RECENT, now);
+        now.since(last)
     }
 
     fn on_polls_within(&self, time: Duration, now: Time) -> bool {

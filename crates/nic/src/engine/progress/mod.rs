@@ -30,6 +30,8 @@ const TURN_BUDGET: usize = 64;
 const DESCRIPTORS_EVERY: Duration = Duration::from_micros(25);
 /// Close polls between two looks at the clock.
 const SILENT_POLLS: u32 = 31;
+/// Time between two looks at the clock from which on the next polls look as well.
+const LONGEST_SILENCE: Duration = Duration::from_micros(400);
 /// Rounds of a polling program without anything to do after which it gives way now and then: some
 /// 20 µs.
 const IDLE_ROUNDS: u32 = 1024;
@@ -188,7 +190,10 @@ impl RoundState {
     fn count_polls(&mut self, nic: &Nic, sleeps_soon: bool, now: Time) {
         let polls = std::mem::take(&mut self.silent) + 1;
         let close = !sleeps_soon && nic.services.sleeper.polls().on_polls(polls, now);
-        self.may_be_silent = if close { SILENT_POLLS } else { 0 };
+        // Polls that make no round come between those that do, and count as close ones.
+        let seen = std::mem::replace(&mut self.seen, now);
+        let silent = close && now.since(seen) < LONGEST_SILENCE;
+        self.may_be_silent = if silent { SILENT_POLLS } else { 0 };
     }
 
     /// Makes a round without a sleep before it.
@@ -415,7 +420,6 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
     }
     if sleeps_soon || !progress.run_silently(nic, delivery) {
         let now = clock::monotonic();
-        progress.seen = now;
         progress.count_polls(nic, sleeps_soon, now);
         progress.run_polled(nic, now, delivery);
     }

@@ -15,6 +15,7 @@ mod timestamps;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::lock::{Lock, LockGuard};
@@ -210,14 +211,17 @@ impl Cq {
     }
 
     /// A poll has found completions in the queue. A program that polls so does the device's work as
-    /// one whose queue is empty, in one of [`QUEUED_POLLS`]: the device thread naps beside it.
+    /// one whose queue is empty: the device thread naps beside it. One in [`QUEUED_POLLS`] makes a
+    /// round, and each that comes late.
     fn on_queued(&self, delivery: &mut DirectDelivery<'_>) {
-        let services = self.context.services();
-        services.on_poll_of_queued();
+        let since = self.context.services().on_poll_of_queued();
         // Threads that poll one queue together may miss a count.
         let polls = self.queued_polls.load(Ordering::Relaxed).wrapping_add(1);
         self.queued_polls.store(polls, Ordering::Relaxed);
-        if polls.is_multiple_of(QUEUED_POLLS) {
+        if polls.is_multiple_of(QUEUED_POLLS) || since >= LATE {
+            if self.channel.as_ref().is_some_and(|c| c.awaits_answer()) {
+                delivery.leave_acks();
+            }
             self.context.engine().poll(false, delivery);
         }
     }
@@ -488,6 +492,8 @@ const LEAST: usize = 16;
 /// Of polls that find completions in the queue, one in so many makes a round. A round that finds
 /// nothing takes a part of the time of a message.
 const QUEUED_POLLS: u32 = 8;
+/// What a program does for so long between two polls (it copies, say) takes longer than a round.
+const LATE: Duration = Duration::from_micros(5);
 
 fn check_size(context: &Context, cqe: u32) -> Result<usize, Error> {
     let max = context.device().attr().max_cqe;
