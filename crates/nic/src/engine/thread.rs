@@ -175,11 +175,23 @@ fn nap_beside_poller(
     events: &mut Vec<Readiness>,
 ) -> bool {
     let sleeper = &nic.services.sleeper;
-    sleeper.nap(NapFor::Polling, length, events);
+    nap(nic, NapFor::Polling, length, events);
     let is_away = sleeper.polls().is_away(clock::monotonic());
     let is_undone = is_away && nic.progress.lock().has_work(nic) && !goes_on(nic, events);
     trust.learn(!is_undone);
     is_undone
+}
+
+/// Naps once. A program that found completions in its queue at each poll meanwhile has made no
+/// round: what waits is done here then.
+fn nap(nic: &Nic, what: NapFor, length: Duration, events: &mut Vec<Readiness>) {
+    let sleeper = &nic.services.sleeper;
+    let (polled, rounds) = (sleeper.polls().last(), sleeper.polls().rounds());
+    sleeper.nap(what, length, events);
+    if sleeper.polls().last() != polled && sleeper.polls().rounds() == rounds {
+        let now = clock::monotonic();
+        nic.progress.lock().run_everywhere(nic, now);
+    }
 }
 
 /// Whether a program that has not polled for a while posts meanwhile: 100 messages in a row, say,
@@ -203,7 +215,7 @@ fn nap_while_visited(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) 
         && trust.tries()
     {
         let before = sleeper.polls().last();
-        sleeper.nap(NapFor::Visits, naps.length(), events);
+        nap(nic, NapFor::Visits, naps.length(), events);
         // A program that makes a round has the progress lock for itself.
         let visited = sleeper.polls().last() != before;
         match naps.on_end(visited, || nic.progress.lock().waiting(nic)) {

@@ -7,7 +7,6 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::poll::{Interest, Poller};
@@ -361,9 +360,9 @@ impl Services {
     }
 
     /// A program has polled, and found completions that wait in the queue: another thread has done
-    /// the work, or the program's own posts. Returns how long ago the last poll was.
-    pub(crate) fn on_poll_of_queued(&self) -> Duration {
-        self.sleeper.polls().on_vain_poll(clock::monotonic())
+    /// the work, or the program's own posts.
+    pub(crate) fn on_poll_of_queued(&self) {
+        self.sleeper.polls().on_vain_poll(clock::monotonic());
     }
 
     /// Somebody must do a round at `at`.

@@ -56,6 +56,8 @@ pub(crate) enum NapFor {
 pub(crate) struct Polls {
     /// When the last one was.
     last: AtomicU64,
+    /// Rounds of programs. One that finds completions in its queue polls, and makes none.
+    rounds: AtomicU64,
     /// When the first of the last close ones was; `u64::MAX`: a program is about to sleep.
     first: AtomicU64,
     /// The thread that made it.
@@ -73,6 +75,7 @@ impl Polls {
     pub(crate) fn new() -> Self {
         Self {
             last: AtomicU64::new(0),
+            rounds: AtomicU64::new(0),
             first: AtomicU64::new(0),
             thread: AtomicUsize::new(0),
             copies: AtomicBool::new(false),
@@ -93,11 +96,20 @@ impl Polls {
     }
 
     /// A program polled while another thread did the device's work, which kept it from telling for
-    /// how many polls before. Returns how long ago the last poll was.
-    pub(crate) fn on_vain_poll(&self, now: Time) -> Duration {
-        let last = self.last();
+    /// how many polls before.
+    pub(crate) fn on_vain_poll(&self, now: Time) {
         self.on_polls_within(RECENT, now);
-        now.since(last)
+    }
+
+    /// A program has made a round.
+    pub(crate) fn on_round(&self) {
+        let rounds = self.rounds.load(Ordering::Relaxed);
+        self.rounds.store(rounds.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// A count that changes when a program makes a round.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Relaxed)
     }
 
     fn on_polls_within(&self, time: Duration, now: Time) -> bool {

@@ -189,8 +189,9 @@ impl RoundState {
     /// Looks at the clock, and tells how close this poll and the silent ones before it were.
     fn count_polls(&mut self, nic: &Nic, sleeps_soon: bool, now: Time) {
         let polls = std::mem::take(&mut self.silent) + 1;
+        nic.services.sleeper.polls().on_round();
         let close = !sleeps_soon && nic.services.sleeper.polls().on_polls(polls, now);
-        // Polls that make no round come between those that do, and count as close ones.
+        // Polls that find completions in a queue come between rounds, and count as close ones.
         let seen = std::mem::replace(&mut self.seen, now);
         let silent = close && now.since(seen) < LONGEST_SILENCE;
         self.may_be_silent = if silent { SILENT_POLLS } else { 0 };
@@ -408,11 +409,8 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
                 .polls()
                 .on_vain_poll(clock::monotonic());
         }
-        // The thread that does the round may wait for this very processor. A program that has
-        // completions in hand has something to do.
-        if delivery.delivered() == 0 {
-            std::thread::yield_now();
-        }
+        // The thread that does the round may wait for this very processor.
+        std::thread::yield_now();
         return;
     };
     if sleeps_soon {
@@ -424,7 +422,7 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
         progress.run_polled(nic, now, delivery);
     }
     // One that sleeps soon gives it away then.
-    if !sleeps_soon && delivery.delivered() == 0 && progress.gives_way() {
+    if !sleeps_soon && progress.gives_way() {
         drop(progress);
         std::thread::yield_now();
     }

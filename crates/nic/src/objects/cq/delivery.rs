@@ -126,7 +126,7 @@ impl<'a> DirectDelivery<'a> {
 
     /// Number of completions that were delivered.
     #[inline]
-    pub(crate) fn delivered(&self) -> usize {
+    pub(super) fn delivered(&self) -> usize {
         self.delivered
     }
 }

@@ -13,9 +13,8 @@ mod ring_flags;
 mod timestamps;
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::lock::{Lock, LockGuard};
@@ -60,8 +59,6 @@ pub struct Cq {
     /// What the ring said last, for a look without its lock.
     flags: RingFlags,
     armed_polls: ArmedPolls,
-    /// Polls that found completions in the queue.
-    queued_polls: AtomicU32,
     /// The queue overflowed, and its queue pairs have not been told.
     to_fail: AtomicBool,
     _permit: Permit,
@@ -105,7 +102,6 @@ impl Cq {
             ring: Lock::new(Ring::new(capacity, options.ignore_overrun)),
             flags: RingFlags::default(),
             armed_polls: ArmedPolls::default(),
-            queued_polls: AtomicU32::new(0),
             to_fail: AtomicBool::new(false),
             _permit: permit,
         }))
@@ -180,7 +176,7 @@ impl Cq {
         }
         if delivery.delivered() > 0 || delivery.is_full() {
             if delivery.delivered() > 0 && !self.flags.is_armed() {
-                self.on_queued(delivery);
+                self.context.services().on_poll_of_queued();
             }
             return Ok(delivery.delivered());
         }
@@ -208,22 +204,6 @@ impl Cq {
             }
         }
         Ok(delivery.delivered())
-    }
-
-    /// A poll has found completions in the queue. A program that polls so does the device's work as
-    /// one whose queue is empty: the device thread naps beside it. One in [`QUEUED_POLLS`] makes a
-    /// round, and each that comes late.
-    fn on_queued(&self, delivery: &mut DirectDelivery<'_>) {
-        let since = self.context.services().on_poll_of_queued();
-        // Threads that poll one queue together may miss a count.
-        let polls = self.queued_polls.load(Ordering::Relaxed).wrapping_add(1);
-        self.queued_polls.store(polls, Ordering::Relaxed);
-        if polls.is_multiple_of(QUEUED_POLLS) || since >= LATE {
-            if self.channel.as_ref().is_some_and(|c| c.awaits_answer()) {
-                delivery.leave_acks();
-            }
-            self.context.engine().poll(false, delivery);
-        }
     }
 
     /// Arms the queue (`ibv_req_notify_cq(3)`): one event on the channel for the next completion,
@@ -489,11 +469,6 @@ impl Drop for Cq {
 /// Entries of a new queue at least. Adapters round up, and programs count on it: perftest makes a
 /// queue of one entry for work of which two may be done.
 const LEAST: usize = 16;
-/// Of polls that find completions in the queue, one in so many makes a round. A round that finds
-/// nothing takes a part of the time of a message.
-const QUEUED_POLLS: u32 = 8;
-/// What a program does for so long between two polls (it copies, say) takes longer than a round.
-const LATE: Duration = Duration::from_micros(5);
 
 fn check_size(context: &Context, cqe: u32) -> Result<usize, Error> {
     let max = context.device().attr().max_cqe;

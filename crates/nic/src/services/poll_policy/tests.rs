@@ -59,7 +59,7 @@ impl Day {
             PollsOnce => {
                 self.polls.on_polls(1, self.now);
             }
-            PollsInVain => drop(self.polls.on_vain_poll(self.now)),
+            PollsInVain => self.polls.on_vain_poll(self.now),
             Computes(us) => self.advance(1000 * us),
             Copies(us) => {
                 let counts = self.polls.begin_copy(self.now);
