@@ -183,15 +183,17 @@ fn nap_beside_poller(
 }
 
 /// Naps once. A program that found completions in its queue at each poll meanwhile has made no
-/// round: what waits is done here then.
-fn nap(nic: &Nic, what: NapFor, length: Duration, events: &mut Vec<Readiness>) {
+/// round: what waits is done here then. Returns whether a program has polled.
+fn nap(nic: &Nic, what: NapFor, length: Duration, events: &mut Vec<Readiness>) -> bool {
     let sleeper = &nic.services.sleeper;
-    let (polled, rounds) = (sleeper.polls().last(), sleeper.polls().rounds());
+    let (last, rounds) = (sleeper.polls().last(), sleeper.polls().rounds());
     sleeper.nap(what, length, events);
-    if sleeper.polls().last() != polled && sleeper.polls().rounds() == rounds {
+    let is_polled = sleeper.polls().last() != last;
+    if is_polled && sleeper.polls().rounds() == rounds {
         let now = clock::monotonic();
         nic.progress.lock().run_everywhere(nic, now);
     }
+    is_polled
 }
 
 /// Whether a program that has not polled for a while posts meanwhile: 100 messages in a row, say,
@@ -214,10 +216,8 @@ fn nap_while_visited(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) 
         && (naps.was_visited() || nic.is_busy())
         && trust.tries()
     {
-        let before = sleeper.polls().last();
-        nap(nic, NapFor::Visits, naps.length(), events);
         // A program that makes a round has the progress lock for itself.
-        let visited = sleeper.polls().last() != before;
+        let visited = nap(nic, NapFor::Visits, naps.length(), events);
         match naps.on_end(visited, || nic.progress.lock().waiting(nic)) {
             Shown::Visit => {
                 trust.learn(true);
