@@ -16,7 +16,7 @@ use super::multicast::{self, Group};
 use super::transition::ReadLimits;
 use super::types::{RDMA_CM_EVENT_USER, rdma_cm_event, rdma_cm_id, rdma_event_channel};
 use super::{lock, transition};
-use crate::errno::{as_minus_one, errno, invalid};
+use crate::errno::{as_minus_one, errno, invalid, set_errno};
 use crate::verbs::acks::Acks;
 use crate::verbs::wait;
 
@@ -269,24 +269,39 @@ fn discard(delivery: Delivery) {
     delivery.acks.acknowledge(1);
 }
 
-/// Fetches the next event, blocking unless the descriptor is non-blocking. A cancellation point.
+/// Sleeps until there is an event, and claims it. A cancellation point.
 ///
 /// # Errors
 /// `errno` as `read(2)` on the descriptor left it.
-pub(super) fn fetch(channel: ChannelRef) -> Result<*mut rdma_cm_event, ()> {
+fn await_count(channel: ChannelRef) -> Result<(), ()> {
+    match nic::EventChannel::take_count_as_leader(&|| channel.get()) {
+        Ok(true) => return Ok(()),
+        Ok(false) => {}
+        Err(e) => {
+            set_errno(e.raw_os_error().unwrap_or(libc::EINTR));
+            return Err(());
+        }
+    }
     // The reference is dropped before blocking: a thread that sleeps owns nothing.
     let Some(fd) = channel.get().map(|channel| channel.fd()) else {
         channel::stay_blocked();
         return Err(());
     };
+    let taken = wait::take_one(fd);
+    if taken.is_err() && errno() == libc::EBADF && channel.get().is_none() {
+        // Destroyed between the look at it and the sleep.
+        channel::stay_blocked();
+    }
+    taken
+}
+
+/// Fetches the next event, blocking unless the descriptor is non-blocking. A cancellation point.
+///
+/// # Errors
+/// `errno` as `read(2)` on the descriptor left it.
+pub(super) fn fetch(channel: ChannelRef) -> Result<*mut rdma_cm_event, ()> {
     loop {
-        if wait::take_one(fd).is_err() {
-            if errno() == libc::EBADF && channel.get().is_none() {
-                // Destroyed between the look at it and the sleep.
-                channel::stay_blocked();
-            }
-            return Err(());
-        }
+        await_count(channel)?;
         let Some(source) = channel.get() else {
             channel::stay_blocked();
             return Err(());

@@ -17,7 +17,7 @@ pub struct EventChannel {
 
 /// An event that waits to be taken.
 #[derive(Debug)]
-pub(super) struct QueuedEvent {
+pub(crate) struct QueuedEvent {
     pub(super) event: Event,
     #[expect(dead_code, reason = "held until the event is taken")]
     pub(super) place: Option<BacklogPlace>,
@@ -67,8 +67,8 @@ impl EventChannel {
         }))
     }
 
-    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), then
-    /// [`pop`](Self::pop).
+    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), or let
+    /// [`take_count_as_leader`](Self::take_count_as_leader) do so, then [`pop`](Self::pop).
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.events.fd()
@@ -78,6 +78,11 @@ impl EventChannel {
     /// identifier: read again.
     pub fn pop(&self) -> Option<Event> {
         self.events.pop().map(|queued| queued.event)
+    }
+
+    /// The queue, for a thread that waits for its next event.
+    pub(crate) fn events(&self) -> &EventQueue<QueuedEvent> {
+        &self.events
     }
 
     /// Reads one count.

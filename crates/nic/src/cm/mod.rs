@@ -59,6 +59,7 @@ pub use fuzz::run as fuzz;
 pub use id::Id;
 pub use types::{ConnParam, Event, EventKind, EventParam, IdOption, PortSpace, Route, UdParam};
 
+pub(crate) use channel::QueuedEvent;
 pub(crate) use host::{Host, Via};
 pub(crate) use service::CmService;
 pub(crate) use speaker::Speaker;

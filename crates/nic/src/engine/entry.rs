@@ -1,9 +1,12 @@
 //! Where programs come in: what needs the engine of this process, and starts it.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use ferroce_os::fd::is_nonblocking;
 use ferroce_os::memory::SharedFile;
+use ferroce_os::thread::uncancellable;
 use ferroce_proto::mr::AddrRange;
 use ferroce_proto::verbs::QpType;
 
@@ -70,6 +73,31 @@ impl EventChannel {
             ));
         }
         Self::without_device()
+    }
+
+    /// Waits for an event of the channel that `find` finds and claims its count, if the calling
+    /// thread can do the device's work meanwhile: what comes then wakes no other thread. Returns
+    /// false if it cannot, or not any more, or need not wait: read the descriptor. A cancellation
+    /// point: other threads may end the channel meanwhile, so the caller owns no part of it.
+    ///
+    /// # Errors
+    /// EINTR when a signal came.
+    pub fn take_count_as_leader(find: &dyn Fn() -> Option<Arc<Self>>) -> io::Result<bool> {
+        let look = |channel: Arc<Self>| {
+            let waits = !channel.events().has_events() && !is_nonblocking(channel.fd());
+            waits.then(|| channel.fd())
+        };
+        let Some(fd) = uncancellable(|| find().and_then(look)) else {
+            return Ok(false);
+        };
+        let Ok(nic) = Nic::get() else {
+            return Ok(false);
+        };
+        // A cancelled thread leaves this behind, which the process has to its end anyway.
+        let nic = ManuallyDrop::new(nic);
+        let taken = nic.lead_for_connections(fd, find);
+        drop(ManuallyDrop::into_inner(nic));
+        taken
     }
 }
 

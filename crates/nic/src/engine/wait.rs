@@ -3,9 +3,13 @@
 //! What comes wakes that thread and no other one. It makes the round that makes the event, and
 //! returns with it. Where it cannot lead (another thread waits as well, or a sandbox is in the
 //! way), it sleeps, and the device thread does the work.
+//!
+//! So does a thread that waits for events of the connection manager, but it steps back for one that
+//! waits for completions: those come more often.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -16,15 +20,122 @@ use ferroce_os::waiter::Woken;
 use ferroce_proto::time::Time;
 
 use super::progress::RoundState;
-use crate::Nic;
 use crate::base::events::{EventQueue, Owned};
+use crate::cm::QueuedEvent;
 use crate::objects::cq::DirectDelivery;
 use crate::services::doors::Door;
+use crate::{EventChannel, Nic};
 
 /// Rounds that a program makes before it sleeps, as long as there is more.
 const ROUNDS_AT_DOOR: usize = 4;
 
+/// What a thread that leads waits for.
+trait Awaited {
+    /// The descriptor that is readable while there is an event.
+    fn fd(&self) -> RawFd;
+
+    /// Whether the thread is to lead on.
+    fn leads_on(&self, nic: &Nic) -> bool;
+
+    /// What its rounds deliver to the program.
+    fn delivery() -> DirectDelivery<'static>;
+
+    /// Whether there is an event.
+    fn has_events(&self) -> bool;
+
+    /// Takes one count of the descriptor, if there is any.
+    fn try_take(&self) -> io::Result<bool>;
+
+    /// As [`EventQueue::take_count_of`].
+    fn take_count_of(&self, work: impl FnOnce()) -> bool;
+}
+
+impl<T: Owned> Awaited for EventQueue<T> {
+    fn fd(&self) -> RawFd {
+        self.fd()
+    }
+
+    fn leads_on(&self, _: &Nic) -> bool {
+        true
+    }
+
+    fn delivery() -> DirectDelivery<'static> {
+        DirectDelivery::awaited()
+    }
+
+    fn has_events(&self) -> bool {
+        self.has_events()
+    }
+
+    fn try_take(&self) -> io::Result<bool> {
+        eventfd::try_take(self.fd())
+    }
+
+    fn take_count_of(&self, work: impl FnOnce()) -> bool {
+        uncancellable(|| self.take_count_of(work))
+    }
+}
+
+/// Events of a channel that another thread may destroy: a thread that sleeps has no part of it.
+struct Connections<'a> {
+    fd: RawFd,
+    find: &'a dyn Fn() -> Option<Arc<EventChannel>>,
+}
+
+impl Connections<'_> {
+    /// Does something with the channel, unless it is gone. It may go meanwhile, and its end here
+    /// must not be cancelled.
+    fn with<R>(&self, f: impl FnOnce(&EventQueue<QueuedEvent>) -> R) -> Option<R> {
+        uncancellable(|| (self.find)().map(|channel| f(channel.events())))
+    }
+}
+
+impl Awaited for Connections<'_> {
+    fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    fn leads_on(&self, nic: &Nic) -> bool {
+        !nic.services.sleeper.lead().has_followers() && self.with(|_| ()).is_some()
+    }
+
+    fn delivery() -> DirectDelivery<'static> {
+        DirectDelivery::default()
+    }
+
+    fn has_events(&self) -> bool {
+        self.with(EventQueue::has_events) == Some(true)
+    }
+
+    fn try_take(&self) -> io::Result<bool> {
+        self.with(|events| eventfd::try_take(events.fd()))
+            .unwrap_or(Ok(false))
+    }
+
+    fn take_count_of(&self, work: impl FnOnce()) -> bool {
+        self.with(|events| events.take_count_of(work)) == Some(true)
+    }
+}
+
 impl Nic {
+    /// Does what [`EventChannel::take_count_as_leader`] says.
+    pub(super) fn lead_for_connections(
+        &self,
+        fd: RawFd,
+        find: &dyn Fn() -> Option<Arc<EventChannel>>,
+    ) -> io::Result<bool> {
+        let sleeper = &self.services.sleeper;
+        if sleeper.polls().are_own() {
+            sleeper.end_streak();
+        }
+        if !sleeper.lead().take_until_followed() {
+            return Ok(false);
+        }
+        let taken = self.lead_until_taken(&Connections { fd, find });
+        sleeper.lead().give_back();
+        taken
+    }
+
     /// Does what `Engine::take_count` says, for any events.
     pub(super) fn wait_for_count<T: Owned>(
         &self,
@@ -136,20 +247,22 @@ impl Nic {
     }
 
     /// Makes rounds, and sleeps between them, until there is a count. Returns false if another
-    /// thread of the program polls: it does the work.
-    fn lead_until_taken<T: Owned>(&self, events: &EventQueue<T>) -> io::Result<bool> {
+    /// thread of the program polls, and does the work, or if this one is not to lead on.
+    fn lead_until_taken<E: Awaited>(&self, events: &E) -> io::Result<bool> {
         let (lead, fd) = (self.services.sleeper.lead(), events.fd());
         loop {
-            if self.services.sleeper.polls().is_polled(clock::monotonic()) {
+            let polls = self.services.sleeper.polls();
+            if polls.is_polled(clock::monotonic()) || !events.leads_on(self) {
                 return Ok(false);
             }
             // A thread that is cancelled with a lock in hand would stop the device. To print a line
             // of the log, say, is a cancellation point.
-            let looked = uncancellable(|| {
-                self.may_linger().is_some_and(|spins| {
-                    let look = |now| self.look_as_leader(now).map(|()| events.has_events());
-                    events.take_count_of(|| lead.linger(spins, look))
-                })
+            let looked = uncancellable(|| self.may_linger()).is_some_and(|spins| {
+                let look = |now| {
+                    let looked = self.look_as_leader(now, &mut E::delivery());
+                    looked.map(|()| events.has_events())
+                };
+                events.take_count_of(|| lead.linger(spins, look))
             });
             if looked {
                 lead.on_visit();
@@ -164,10 +277,10 @@ impl Nic {
                 }
             }
             lead.alarm().up();
-            if is_ready && eventfd::try_take(fd)? {
+            if is_ready && events.try_take()? {
                 return Ok(true);
             }
-            if uncancellable(|| events.take_count_of(|| self.make_leaders_round())) {
+            if events.take_count_of(|| self.make_leaders_round(&mut E::delivery())) {
                 return Ok(true);
             }
         }
@@ -193,8 +306,8 @@ impl Nic {
         left.filter(|left| !has_thread || left.is_zero())
     }
 
-    fn make_leaders_round(&self) {
-        if !self.make_round(&mut DirectDelivery::awaited()) {
+    fn make_leaders_round(&self, delivery: &mut DirectDelivery<'_>) {
+        if !self.make_round(delivery) {
             // Another thread makes one, or is to see its wake-up, perhaps on this very processor.
             std::thread::yield_now();
         }
@@ -220,10 +333,10 @@ impl Nic {
 
     /// A look of a leader that lingers, and a round if there is something. `None`: nothing is
     /// likely to come soon.
-    fn look_as_leader(&self, now: Time) -> Option<()> {
+    fn look_as_leader(&self, now: Time, delivery: &mut DirectDelivery<'_>) -> Option<()> {
         let Some(mut progress) = self.progress.try_lock() else {
             return Some(());
         };
-        progress.run_lingering(self, now, &mut DirectDelivery::awaited())
+        progress.run_lingering(self, now, delivery)
     }
 }

@@ -43,6 +43,9 @@ pub(crate) struct Lead {
     owner: AtomicUsize,
     /// The leader waits, or is about to.
     waits: AtomicBool,
+    /// The leader waits for events of the connection manager, and lets a thread lead that waits for
+    /// completions.
+    gives_way: AtomicBool,
     /// The device thread sleeps until a leader has been away for a while.
     relied_on: AtomicBool,
     /// Ends that sleep.
@@ -69,6 +72,7 @@ impl Lead {
         Ok(Self {
             owner: AtomicUsize::new(NOBODY),
             waits: AtomicBool::new(false),
+            gives_way: AtomicBool::new(false),
             relied_on: AtomicBool::new(false),
             patience: TimerFd::new()?,
             visits: AtomicU64::new(0),
@@ -93,8 +97,22 @@ impl Lead {
         taken.is_ok() || taken == Err(own)
     }
 
+    /// As [`take`](Self::take), until another thread waits for completions: the leader looks whether
+    /// there is one ([`has_followers`](Self::has_followers)) before each sleep, and is woken by it.
+    pub(crate) fn take_until_followed(&self) -> bool {
+        if !self.take() {
+            return false;
+        }
+        self.gives_way.store(true, Ordering::Relaxed);
+        // Orders this before the look for followers, as `follow` orders the two the other way
+        // round.
+        fence(Ordering::SeqCst);
+        true
+    }
+
     /// The thread that leads does not any more.
     pub(crate) fn give_back(&self) {
+        self.gives_way.store(false, Ordering::Relaxed);
         self.owner.store(NOBODY, Ordering::Release);
     }
 
@@ -139,6 +157,9 @@ impl Lead {
         if self.relied_on.swap(false, Ordering::Relaxed) {
             // If it cannot be set, nothing works.
             let _ = self.patience.set(Some(Duration::ZERO));
+        }
+        if self.gives_way.load(Ordering::Relaxed) {
+            self.alarm.ring();
         }
         let end = |_| {
             self.followers.fetch_sub(1, Ordering::Relaxed);
@@ -250,6 +271,33 @@ mod tests {
                 std::thread::yield_now();
             }
             assert!(!lead.take(), "another thread waits as well");
+            event.add(1).unwrap();
+        });
+        assert!(lead.take());
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_completions_gets_the_lead_of_one_that_waits_for_connections() {
+        let lead = Lead::new().unwrap();
+        let (event, never) = (EventFd::counter().unwrap(), EventFd::counter().unwrap());
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                assert!(lead.take_until_followed());
+                while !lead.has_followers() {
+                    let _ = lead.wait(never.as_raw_fd(), never.as_raw_fd(), None);
+                }
+                lead.give_back();
+            });
+            while !lead.waits() {
+                std::thread::yield_now();
+            }
+            assert!(!lead.take());
+            scope.spawn(|| lead.follow(event.as_raw_fd()));
+            first.join().unwrap();
+            assert!(
+                !lead.take_until_followed(),
+                "a thread waits for completions"
+            );
             event.add(1).unwrap();
         });
         assert!(lead.take());
