@@ -6,6 +6,7 @@
 
 mod asleep;
 mod batches;
+mod crowd;
 mod document;
 mod iwarp;
 mod probe;
@@ -24,6 +25,7 @@ use crate::workspace::Workspace;
 use crate::{cleanup, packages, sh};
 use asleep::ASLEEP;
 use batches::{LISTS, MANY};
+use crowd::CROWDS;
 use iwarp::IWARP;
 use probe::Probe;
 use rounds::Round;
@@ -63,9 +65,10 @@ impl Verdict {
 
 /// All aims.
 fn all() -> impl Iterator<Item = &'static Aim> {
-    [AIMS, SIZES, TAILS, LISTS, MANY, ASLEEP, IWARP, SOCKETS]
-        .into_iter()
-        .flatten()
+    let groups = [
+        AIMS, SIZES, TAILS, LISTS, MANY, ASLEEP, CROWDS, IWARP, SOCKETS,
+    ];
+    groups.into_iter().flatten()
 }
 
 /// Measures the aims whose names contain `filter`, prints each, and writes the document.

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::crowd::Crowd;
 use super::iwarp::OverTcp;
 use super::sockets::Traffic;
 use super::tails::UcxPing;
@@ -53,6 +54,8 @@ pub(super) enum Probe {
     /// `many-pairs` of the system tests: resident bytes of one of so many connected, idle queue
     /// pairs.
     Pairs(&'static str),
+    /// A server with many clients.
+    Crowd(Crowd),
     /// What an idle device costs.
     Idle,
     /// `ucx_perftest`, for what the median hides.
@@ -89,6 +92,7 @@ impl Probe {
             Self::Connections(count) => format!("cmtime -c {count}"),
             Self::ConnectRate(by) => format!("connect-rate {by}"),
             Self::Pairs(count) => format!("many-pairs {count}"),
+            Self::Crowd(crowd) => crowd.name(),
             Self::Idle => "idle.py".into(),
             Self::Ucx(_) => "UCX posix+cma".into(),
             Self::Sockets(traffic) => traffic.name(),
@@ -123,6 +127,7 @@ impl Probe {
             Self::Pairs(count) => {
                 format!("ferroce run -- many-pairs client verbs {count} SERVER PORT")
             }
+            Self::Crowd(crowd) => crowd.command(),
             Self::Idle => "ferroce run -- python3 idle.py".into(),
             Self::Ucx(ping) => ping.command(number),
             Self::Sockets(traffic) => traffic.command(),
@@ -153,6 +158,7 @@ impl Probe {
             Self::Qperf(test) => qperf(stage, server, test),
             Self::Connections(count) => connections(stage, count),
             Self::ConnectRate(by) => connect_rate(stage, by),
+            Self::Crowd(ref crowd) => crowd.measure(stage, number),
             Self::Pairs(count) => {
                 let output = pairs(stage, "verbs", count)?;
                 let mut lines = output.lines().rev();

@@ -161,6 +161,17 @@ fn no_neighbour(stage: &Stage) -> Outcome {
 
 /// Programs that sleep until there is a completion event.
 fn asleep(all: &mut Catalogue) {
+    for place in [Place::Loopback, Place::Wire(1500)] {
+        for mode in ["cm", "cm-blocking"] {
+            all.at(
+                &format!("c.crowd.{mode}"),
+                place,
+                User::Ordinary,
+                60,
+                move |stage| crowd(stage, mode),
+            );
+        }
+    }
     for way in WAYS {
         for place in [Place::Loopback, Place::Wire(1500)] {
             let name = format!("c.wait.{way}");
@@ -169,6 +180,22 @@ fn asleep(all: &mut Catalogue) {
             });
         }
     }
+}
+
+/// A server that sleeps, with requests of 40 clients for a second, some thousand of them.
+fn crowd(stage: &Stage, mode: &str) -> Outcome {
+    let program = stage.built("crowd");
+    let mut server = stage.start(Side::A, &[&program, mode, "server", "1024"])?;
+    let port = port_of(&mut server)?;
+    let load = ["1024", "40", "1", "2000"];
+    let client = [
+        &[&*program, mode, "client"],
+        &load[..],
+        &[stage.ipv4(), &port],
+    ]
+    .concat();
+    stage.run(Side::B, &client)?;
+    server.succeed()
 }
 
 /// Both sides wait for their events in one way.
