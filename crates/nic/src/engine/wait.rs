@@ -24,6 +24,7 @@ use crate::base::events::{EventQueue, Owned};
 use crate::cm::QueuedEvent;
 use crate::objects::cq::DirectDelivery;
 use crate::services::doors::Door;
+use crate::services::lead::LingersFor;
 use crate::{EventChannel, Nic};
 
 /// Rounds that a program makes before it sleeps, as long as there is more.
@@ -31,11 +32,14 @@ const ROUNDS_AT_DOOR: usize = 4;
 
 /// What a thread that leads waits for.
 trait Awaited {
+    /// Of what it is learnt whether it pays to look on before a sleep.
+    const LINGERS_FOR: LingersFor;
+
     /// The descriptor that is readable while there is an event.
     fn fd(&self) -> RawFd;
 
     /// Whether the thread is to lead on.
-    fn leads_on(&self, nic: &Nic) -> bool;
+    fn leads_on(&self, nic: &Nic, now: Time) -> bool;
 
     /// What its rounds deliver to the program.
     fn delivery() -> DirectDelivery<'static>;
@@ -43,20 +47,22 @@ trait Awaited {
     /// Whether there is an event.
     fn has_events(&self) -> bool;
 
-    /// Takes one count of the descriptor, if there is any.
+    /// Takes one count of the descriptor, if there is any and the thread is not to read it.
     fn try_take(&self) -> io::Result<bool>;
 
-    /// As [`EventQueue::take_count_of`].
-    fn take_count_of(&self, work: impl FnOnce()) -> bool;
+    /// As [`EventQueue::take_count_of`], of work that may ask whether there is an event.
+    fn take_count_of(&self, work: impl FnOnce(&dyn Fn() -> bool)) -> bool;
 }
 
 impl<T: Owned> Awaited for EventQueue<T> {
+    const LINGERS_FOR: LingersFor = LingersFor::Completions;
+
     fn fd(&self) -> RawFd {
         self.fd()
     }
 
-    fn leads_on(&self, _: &Nic) -> bool {
-        true
+    fn leads_on(&self, nic: &Nic, now: Time) -> bool {
+        !nic.services.sleeper.polls().is_polled(now)
     }
 
     fn delivery() -> DirectDelivery<'static> {
@@ -71,8 +77,8 @@ impl<T: Owned> Awaited for EventQueue<T> {
         eventfd::try_take(self.fd())
     }
 
-    fn take_count_of(&self, work: impl FnOnce()) -> bool {
-        uncancellable(|| self.take_count_of(work))
+    fn take_count_of(&self, work: impl FnOnce(&dyn Fn() -> bool)) -> bool {
+        uncancellable(|| self.take_count_of(|| work(&|| self.has_events())))
     }
 }
 
@@ -85,18 +91,28 @@ struct Connections<'a> {
 impl Connections<'_> {
     /// Does something with the channel, unless it is gone. It may go meanwhile, and its end here
     /// must not be cancelled.
-    fn with<R>(&self, f: impl FnOnce(&EventQueue<QueuedEvent>) -> R) -> Option<R> {
-        uncancellable(|| (self.find)().map(|channel| f(channel.events())))
+    fn with<R>(&self, f: impl FnOnce(Option<&EventQueue<QueuedEvent>>) -> R) -> R {
+        uncancellable(|| {
+            let channel = (self.find)();
+            f(channel.as_ref().map(|channel| channel.events()))
+        })
     }
 }
 
 impl Awaited for Connections<'_> {
+    const LINGERS_FOR: LingersFor = LingersFor::Connections;
+
     fn fd(&self) -> RawFd {
         self.fd
     }
 
-    fn leads_on(&self, nic: &Nic) -> bool {
-        !nic.services.sleeper.lead().has_followers() && self.with(|_| ()).is_some()
+    /// Not beside a thread that deals with completions: it is woken for the same, or looks for it.
+    fn leads_on(&self, nic: &Nic, now: Time) -> bool {
+        let sleeper = &nic.services.sleeper;
+        let is_alone = !sleeper.lead().has_followers()
+            && !sleeper.doors().any_open()
+            && !sleeper.polls().was_polled(now);
+        is_alone && self.with(|events| events.is_some_and(|events| !events.has_events()))
     }
 
     fn delivery() -> DirectDelivery<'static> {
@@ -104,16 +120,21 @@ impl Awaited for Connections<'_> {
     }
 
     fn has_events(&self) -> bool {
-        self.with(EventQueue::has_events) == Some(true)
+        self.with(|events| events.is_some_and(EventQueue::has_events))
     }
 
     fn try_take(&self) -> io::Result<bool> {
-        self.with(|events| eventfd::try_take(events.fd()))
-            .unwrap_or(Ok(false))
+        Ok(false)
     }
 
-    fn take_count_of(&self, work: impl FnOnce()) -> bool {
-        self.with(|events| events.take_count_of(work)) == Some(true)
+    fn take_count_of(&self, work: impl FnOnce(&dyn Fn() -> bool)) -> bool {
+        self.with(|events| match events {
+            Some(events) => events.take_count_of(|| work(&|| events.has_events())),
+            None => {
+                work(&|| true);
+                false
+            }
+        })
     }
 }
 
@@ -246,23 +267,23 @@ impl Nic {
         events.try_take_count()
     }
 
-    /// Makes rounds, and sleeps between them, until there is a count. Returns false if another
-    /// thread of the program polls, and does the work, or if this one is not to lead on.
+    /// Makes rounds, and sleeps between them, until there is a count. Returns false if the thread is
+    /// not to lead on: another one polls, say, and does the work.
     fn lead_until_taken<E: Awaited>(&self, events: &E) -> io::Result<bool> {
         let (lead, fd) = (self.services.sleeper.lead(), events.fd());
         loop {
-            let polls = self.services.sleeper.polls();
-            if polls.is_polled(clock::monotonic()) || !events.leads_on(self) {
+            if !events.leads_on(self, clock::monotonic()) {
                 return Ok(false);
             }
             // A thread that is cancelled with a lock in hand would stop the device. To print a line
             // of the log, say, is a cancellation point.
             let looked = uncancellable(|| self.may_linger()).is_some_and(|spins| {
-                let look = |now| {
-                    let looked = self.look_as_leader(now, &mut E::delivery());
-                    looked.map(|()| events.has_events())
-                };
-                events.take_count_of(|| lead.linger(spins, look))
+                events.take_count_of(|is_there| {
+                    lead.linger(E::LINGERS_FOR, spins, |now| {
+                        let looked = self.look_as_leader(now, &mut E::delivery());
+                        looked.map(|()| is_there())
+                    });
+                })
             });
             if looked {
                 lead.on_visit();
@@ -280,7 +301,7 @@ impl Nic {
             if is_ready && events.try_take()? {
                 return Ok(true);
             }
-            if events.take_count_of(|| self.make_leaders_round(&mut E::delivery())) {
+            if events.take_count_of(|_| self.make_leaders_round(&mut E::delivery())) {
                 return Ok(true);
             }
         }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 use ferroce_os::clock;
+use ferroce_os::eventfd::EventFd;
 use ferroce_os::timer::TimerFd;
 use ferroce_os::waiter::{SignalWatch, Woken};
 use ferroce_proto::time::Time;
@@ -43,17 +44,18 @@ pub(crate) struct Lead {
     owner: AtomicUsize,
     /// The leader waits, or is about to.
     waits: AtomicBool,
-    /// The leader waits for events of the connection manager, and lets a thread lead that waits for
-    /// completions.
+    /// The leader gives the lead back when another thread waits for completions.
     gives_way: AtomicBool,
+    /// It has done so: that thread may take the lead.
+    vacancy: EventFd,
     /// The device thread sleeps until a leader has been away for a while.
     relied_on: AtomicBool,
     /// Ends that sleep.
     patience: TimerFd,
     /// How often a thread that leads, or would, has come by: for an event, or for a round.
     visits: AtomicU64,
-    /// Whether it pays to look on before a sleep, in each way.
-    linger: Mutex<Lingering>,
+    /// Whether it pays to look on before a sleep, for completions and for connections.
+    linger: [Mutex<Lingering>; 2],
     /// Threads that wait for events and do not lead.
     followers: AtomicUsize,
     alarm: Alarm,
@@ -61,6 +63,14 @@ pub(crate) struct Lead {
     waiter: Option<SignalWatch>,
 }
 
+/// What a leader waits for. Threads that wait for one thing learn nothing of the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LingersFor {
+    Completions,
+    Connections,
+}
+
+/// Whether it pays to look on, in each way.
 #[derive(Debug, Default)]
 struct Lingering {
     spinning: Habit,
@@ -73,10 +83,11 @@ impl Lead {
             owner: AtomicUsize::new(NOBODY),
             waits: AtomicBool::new(false),
             gives_way: AtomicBool::new(false),
+            vacancy: EventFd::counter()?,
             relied_on: AtomicBool::new(false),
             patience: TimerFd::new()?,
             visits: AtomicU64::new(0),
-            linger: Mutex::default(),
+            linger: Default::default(),
             followers: AtomicUsize::new(0),
             alarm: Alarm::new()?,
             waiter: SignalWatch::new().ok(),
@@ -110,10 +121,15 @@ impl Lead {
         true
     }
 
-    /// The thread that leads does not any more.
+    /// The thread that leads does not any more. If it has [given way](Self::take_until_followed),
+    /// those that follow may take the lead.
     pub(crate) fn give_back(&self) {
-        self.gives_way.store(false, Ordering::Relaxed);
+        let gave_way = self.gives_way.swap(false, Ordering::Relaxed);
         self.owner.store(NOBODY, Ordering::Release);
+        if gave_way && self.has_followers() {
+            // It fails only if the count is at its maximum: then they wake anyway.
+            let _ = self.vacancy.add(1);
+        }
     }
 
     /// The leader does not wait any more. If the device thread relied on it, that looks after the
@@ -145,9 +161,10 @@ impl Lead {
         self.relied_on.store(false, Ordering::Relaxed);
     }
 
-    /// Waits for an event without leading. The leader would have to wake this thread as well, so
-    /// the device thread does not rely on a leader meanwhile. A cancellation point, at which no
-    /// event is lost: other than a thread in `read(2)` this one takes nothing while it waits.
+    /// Waits for an event without leading, or until a leader has given way. The leader would have to
+    /// wake this thread as well, so the device thread does not rely on a leader meanwhile. A
+    /// cancellation point, at which no event is lost: other than a thread in `read(2)` this one takes
+    /// nothing while it waits.
     pub(crate) fn follow(&self, event: RawFd) -> Woken {
         let Some(waiter) = &self.waiter else {
             return Woken::Ready([true; 3]);
@@ -164,7 +181,12 @@ impl Lead {
         let end = |_| {
             self.followers.fetch_sub(1, Ordering::Relaxed);
         };
-        waiter.wait([event; 3], None, &end)
+        let woken = waiter.wait([event, self.vacancy.as_raw_fd(), event], None, &end);
+        if let Woken::Ready([_, true, _]) = woken {
+            // Of several that wake, none leads.
+            let _ = self.vacancy.try_take();
+        }
+        woken
     }
 
     /// Whether threads wait for events that the leader would have to wake.
@@ -196,7 +218,12 @@ impl Lead {
     /// Looks on before a sleep, in the ways of which experience says that they pay; `spins` if the
     /// first may be one that keeps the processor. `look` says whether what the leader waits for is
     /// there; `None`: it is not likely to come soon.
-    pub(crate) fn linger(&self, spins: bool, look: impl Fn(Time) -> Option<bool>) {
+    pub(crate) fn linger(
+        &self,
+        what: LingersFor,
+        spins: bool,
+        look: impl Fn(Time) -> Option<bool>,
+    ) {
         let ended = Cell::new(false);
         let once = |now| {
             if ended.get() {
@@ -206,7 +233,7 @@ impl Lead {
             ended.set(seen != Some(false));
             seen
         };
-        let mut habits = lock(&self.linger);
+        let mut habits = lock(&self.linger[what as usize]);
         if spins && habits.spinning.tries() {
             let paid = look_on(Patience::Spinning, clock::monotonic, once);
             habits.spinning.learn(paid);
@@ -252,8 +279,6 @@ impl Lead {
 
 #[cfg(test)]
 mod tests {
-    use ferroce_os::eventfd::EventFd;
-
     use super::*;
 
     #[test]
@@ -279,9 +304,9 @@ mod tests {
     #[test]
     fn a_thread_that_waits_for_completions_gets_the_lead_of_one_that_waits_for_connections() {
         let lead = Lead::new().unwrap();
-        let (event, never) = (EventFd::counter().unwrap(), EventFd::counter().unwrap());
+        let never = EventFd::counter().unwrap();
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| {
+            scope.spawn(|| {
                 assert!(lead.take_until_followed());
                 while !lead.has_followers() {
                     let _ = lead.wait(never.as_raw_fd(), never.as_raw_fd(), None);
@@ -292,14 +317,10 @@ mod tests {
                 std::thread::yield_now();
             }
             assert!(!lead.take());
-            scope.spawn(|| lead.follow(event.as_raw_fd()));
-            first.join().unwrap();
-            assert!(
-                !lead.take_until_followed(),
-                "a thread waits for completions"
-            );
-            event.add(1).unwrap();
+            while !lead.take() {
+                let _ = lead.follow(never.as_raw_fd());
+            }
         });
-        assert!(lead.take());
+        assert!(lead.take(), "still");
     }
 }
