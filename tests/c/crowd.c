@@ -1,16 +1,17 @@
 /*
  * One server and many connections: requests of SIZE bytes and answers of as many, over RDMA or TCP.
- * Both sides sleep in epoll_wait when there is nothing to do. The client is one process that has all
- * connections, each with one request under way at most.
+ * Both sides sleep in epoll_wait when there is nothing to do. The client is one process that has
+ * all connections, each with one request under way at most.
  *
  * usage: crowd cm|cm-blocking|tcp server SIZE
  *        crowd cm|cm-blocking|tcp client SIZE CONNECTIONS SECONDS RATE ADDRESS PORT
  *
- * With cm the descriptors of completions are non-blocking, with cm-blocking as they were made. With RATE 0 each connection asks again when it has its answer; else the client asks so often a
- * second, connection after connection. The client's last line is requests a second, median and 99th
+ * With cm the descriptors of completions are non-blocking, with cm-blocking as they were made. With
+ * RATE 0 each connection asks again when it has its answer; else the client asks so often a second,
+ * connection after connection. The client's last line is requests a second, median and 99th
  * percentile of the time to the answer in microseconds, and its processor time for each request in
- * microseconds. The server ends with its last connection, and its last line is the number of requests
- * and its processor time for each of them.
+ * microseconds. The server ends with its last connection, and its last line is the number of
+ * requests and its processor time for each of them.
  */
 #include "common.h"
 
@@ -20,7 +21,7 @@
 #include <sys/timerfd.h>
 #include <time.h>
 
-/* One SEND in so many is signalled, as they complete in order: each completion wakes its program. */
+/* SIGNALLED: one SEND in so many, as they complete in order. Each completion wakes its program. */
 enum { TIME = 300, MAX_CONNECTIONS = 4096, BATCH = 64, SAMPLES = 1 << 20, SIGNALLED = 16 };
 
 /* Of one connection: its receive, and its request or answer. */

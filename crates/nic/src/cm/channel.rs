@@ -67,8 +67,8 @@ impl EventChannel {
         }))
     }
 
-    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), or let
-    /// [`take_count_as_leader`](Self::take_count_as_leader) do so, then [`pop`](Self::pop).
+    /// Semaphore eventfd: its count is the number of queued events. Read one count (8 bytes), or
+    /// let [`take_count_as_leader`](Self::take_count_as_leader) do so, then [`pop`](Self::pop).
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.events.fd()

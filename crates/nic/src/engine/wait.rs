@@ -267,8 +267,8 @@ impl Nic {
         events.try_take_count()
     }
 
-    /// Makes rounds, and sleeps between them, until there is a count. Returns false if the thread is
-    /// not to lead on: another one polls, say, and does the work.
+    /// Makes rounds, and sleeps between them, until there is a count. Returns false if the thread
+    /// is not to lead on: another one polls, say, and does the work.
     fn lead_until_taken<E: Awaited>(&self, events: &E) -> io::Result<bool> {
         let (lead, fd) = (self.services.sleeper.lead(), events.fd());
         loop {

@@ -108,8 +108,9 @@ impl Lead {
         taken.is_ok() || taken == Err(own)
     }
 
-    /// As [`take`](Self::take), until another thread waits for completions: the leader looks whether
-    /// there is one ([`has_followers`](Self::has_followers)) before each sleep, and is woken by it.
+    /// As [`take`](Self::take), until another thread waits for completions: the leader looks
+    /// whether there is one ([`has_followers`](Self::has_followers)) before each sleep, and is
+    /// woken by it.
     pub(crate) fn take_until_followed(&self) -> bool {
         if !self.take() {
             return false;
@@ -161,10 +162,10 @@ impl Lead {
         self.relied_on.store(false, Ordering::Relaxed);
     }
 
-    /// Waits for an event without leading, or until a leader has given way. The leader would have to
-    /// wake this thread as well, so the device thread does not rely on a leader meanwhile. A
-    /// cancellation point, at which no event is lost: other than a thread in `read(2)` this one takes
-    /// nothing while it waits.
+    /// Waits for an event without leading, or until a leader has given way. The leader would have
+    /// to wake this thread as well, so the device thread does not rely on a leader meanwhile. A
+    /// cancellation point, at which no event is lost: other than a thread in `read(2)` this one
+    /// takes nothing while it waits.
     pub(crate) fn follow(&self, event: RawFd) -> Woken {
         let Some(waiter) = &self.waiter else {
             return Woken::Ready([true; 3]);
