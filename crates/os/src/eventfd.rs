@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use crate::fd::Fd;
 use crate::sys::{check, check_retry, errno, raw_fd};
 
-/// An `eventfd(2)`. It is made in blocking mode; programs may set `O_NONBLOCK` on it, which changes
+/// An `eventfd(2)`. Programs may set `O_NONBLOCK` on one that is handed out, which changes
 /// [`wait`](Self::wait) only.
 #[derive(Debug)]
 pub struct EventFd {
@@ -28,6 +28,15 @@ impl EventFd {
     /// EMFILE, ENFILE, ENOMEM.
     pub fn counter() -> io::Result<Self> {
         Self::with_flags(0)
+    }
+
+    /// As [`counter`](Self::counter), in non-blocking mode: where several threads take from it,
+    /// none is held up.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub fn nonblocking_counter() -> io::Result<Self> {
+        Self::with_flags(libc::EFD_NONBLOCK)
     }
 
     fn with_flags(flags: i32) -> io::Result<Self> {

@@ -175,8 +175,8 @@ fn cannot_start(error: &io::Error) -> Error {
     Error::system("cannot start the software device", error)
 }
 
-/// `FERROCE_THREAD=off`: the device thread sleeps. Nothing is done but by programs that poll, which
-/// makes what they do measurable.
+/// `FERROCE_THREAD=off`: the device thread sleeps. Nothing is done but by programs that poll or
+/// lead, which makes what they do measurable.
 fn has_thread() -> bool {
     !ferroce_os::environment::is_off("FERROCE_THREAD")
 }

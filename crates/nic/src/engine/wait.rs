@@ -47,8 +47,9 @@ trait Awaited {
     /// Whether there is an event.
     fn has_events(&self) -> bool;
 
-    /// Takes one count of the descriptor, if there is any and the thread is not to read it.
-    fn try_take(&self) -> io::Result<bool>;
+    /// The descriptor is readable, or was. What the wait ends with: whether a count was taken.
+    /// `None`: it does not end.
+    fn on_ready(&self) -> io::Result<Option<bool>>;
 
     /// As [`EventQueue::take_count_of`], of work that may ask whether there is an event.
     fn take_count_of(&self, work: impl FnOnce(&dyn Fn() -> bool)) -> bool;
@@ -73,8 +74,8 @@ impl<T: Owned> Awaited for EventQueue<T> {
         self.has_events()
     }
 
-    fn try_take(&self) -> io::Result<bool> {
-        eventfd::try_take(self.fd())
+    fn on_ready(&self) -> io::Result<Option<bool>> {
+        Ok(eventfd::try_take(self.fd())?.then_some(true))
     }
 
     fn take_count_of(&self, work: impl FnOnce(&dyn Fn() -> bool)) -> bool {
@@ -123,8 +124,9 @@ impl Awaited for Connections<'_> {
         self.with(|events| events.is_some_and(EventQueue::has_events))
     }
 
-    fn try_take(&self) -> io::Result<bool> {
-        Ok(false)
+    /// The caller reads it. It may be a count of an event that is gone.
+    fn on_ready(&self) -> io::Result<Option<bool>> {
+        Ok(Some(false))
     }
 
     fn take_count_of(&self, work: impl FnOnce(&dyn Fn() -> bool)) -> bool {
@@ -184,14 +186,15 @@ impl Nic {
             return eventfd::wait(fd).map(|()| Some(false));
         }
         loop {
-            if !self.services.sleeper.polls().is_polled(clock::monotonic()) && lead.take() {
+            let would_lead = !self.services.sleeper.polls().is_polled(clock::monotonic());
+            if would_lead && lead.take() {
                 let taken = self.lead_until_taken(events);
                 lead.give_back();
                 if taken? {
                     return Ok(Some(true));
                 }
             }
-            if lead.follow(fd) == Woken::Interrupted {
+            if lead.follow(fd, would_lead) == Woken::Interrupted {
                 return Err(io::Error::from_raw_os_error(libc::EINTR));
             }
             if eventfd::try_take(fd)? {
@@ -298,8 +301,8 @@ impl Nic {
                 }
             }
             lead.alarm().up();
-            if is_ready && events.try_take()? {
-                return Ok(true);
+            if is_ready && let Some(taken) = events.on_ready()? {
+                return Ok(taken);
             }
             if events.take_count_of(|_| self.make_leaders_round(&mut E::delivery())) {
                 return Ok(true);

@@ -56,7 +56,7 @@ pub(crate) struct Lead {
     visits: AtomicU64,
     /// Whether it pays to look on before a sleep, for completions and for connections.
     linger: [Mutex<Lingering>; 2],
-    /// Threads that wait for events and do not lead.
+    /// Threads that wait for completion events and do not lead.
     followers: AtomicUsize,
     alarm: Alarm,
     /// `None`: a sandbox does not allow it, and nobody ever leads.
@@ -83,7 +83,7 @@ impl Lead {
             owner: AtomicUsize::new(NOBODY),
             waits: AtomicBool::new(false),
             gives_way: AtomicBool::new(false),
-            vacancy: EventFd::counter()?,
+            vacancy: EventFd::nonblocking_counter()?,
             relied_on: AtomicBool::new(false),
             patience: TimerFd::new()?,
             visits: AtomicU64::new(0),
@@ -127,7 +127,13 @@ impl Lead {
     pub(crate) fn give_back(&self) {
         let gave_way = self.gives_way.swap(false, Ordering::Relaxed);
         self.owner.store(NOBODY, Ordering::Release);
-        if gave_way && self.has_followers() {
+        if !gave_way {
+            return;
+        }
+        // Orders the end of the lead before the look, as `follow` orders the two the other way
+        // round.
+        fence(Ordering::SeqCst);
+        if self.has_followers() {
             // It fails only if the count is at its maximum: then they wake anyway.
             let _ = self.vacancy.add(1);
         }
@@ -162,16 +168,23 @@ impl Lead {
         self.relied_on.store(false, Ordering::Relaxed);
     }
 
-    /// Waits for an event without leading, or until a leader has given way. The leader would have
-    /// to wake this thread as well, so the device thread does not rely on a leader meanwhile. A
-    /// cancellation point, at which no event is lost: other than a thread in `read(2)` this one
-    /// takes nothing while it waits.
-    pub(crate) fn follow(&self, event: RawFd) -> Woken {
+    /// Waits for a completion event without leading, or until a leader has given way. The leader
+    /// would have to wake this thread as well, so the device thread does not rely on a leader
+    /// meanwhile. A cancellation point, at which no event is lost: other than a thread in `read(2)`
+    /// this one takes nothing while it waits.
+    ///
+    /// A thread that `would_lead` does not wait where nobody leads and it is the only one: the
+    /// leader has given the lead back since.
+    pub(crate) fn follow(&self, event: RawFd, would_lead: bool) -> Woken {
         let Some(waiter) = &self.waiter else {
             return Woken::Ready([true; 3]);
         };
-        self.followers.fetch_add(1, Ordering::Relaxed);
+        let others = self.followers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+        if would_lead && others == 0 && !self.is_taken() {
+            self.followers.fetch_sub(1, Ordering::Relaxed);
+            return Woken::Ready([false; 3]);
+        }
         if self.relied_on.swap(false, Ordering::Relaxed) {
             // If it cannot be set, nothing works.
             let _ = self.patience.set(Some(Duration::ZERO));
@@ -190,7 +203,7 @@ impl Lead {
         woken
     }
 
-    /// Whether threads wait for events that the leader would have to wake.
+    /// Whether threads wait for completion events that the leader would have to wake.
     pub(crate) fn has_followers(&self) -> bool {
         self.followers.load(Ordering::Relaxed) > 0
     }
@@ -292,7 +305,7 @@ mod tests {
         lead.give_back();
         let event = EventFd::counter().unwrap();
         std::thread::scope(|scope| {
-            scope.spawn(|| lead.follow(event.as_raw_fd()));
+            scope.spawn(|| lead.follow(event.as_raw_fd(), false));
             while !lead.has_followers() {
                 std::thread::yield_now();
             }
@@ -319,7 +332,7 @@ mod tests {
             }
             assert!(!lead.take());
             while !lead.take() {
-                let _ = lead.follow(never.as_raw_fd());
+                let _ = lead.follow(never.as_raw_fd(), true);
             }
         });
         assert!(lead.take(), "still");
