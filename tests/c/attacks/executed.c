@@ -19,6 +19,7 @@
 
 #include <dirent.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -243,7 +244,9 @@ static void start_with(pid_t number, int *end)
 	long pid;
 
 	MUST(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
-	pid = syscall(SYS_clone3, &args, sizeof args);
+	/* The kernel gives a number free a little after its process could be waited for. */
+	while ((pid = syscall(SYS_clone3, &args, sizeof args)) < 0 && errno == EEXIST)
+		sched_yield();
 	if (pid < 0)
 		die("no process with the number %d: %s", number, strerror(errno));
 	if (pid == 0) {
