@@ -49,7 +49,10 @@ unsafe fn send_message_on(fd: c_int, message: *const libc::msghdr, flags: c_int)
     }
 }
 
-unsafe fn total(vectors: *const libc::iovec, count: usize) -> usize {
+/// Bytes in a program's vectors. Their number has another type in musl than in glibc; one below 0
+/// is none.
+unsafe fn total(vectors: *const libc::iovec, count: impl TryInto<usize>) -> usize {
+    let count = count.try_into().unwrap_or(0);
     if vectors.is_null() {
         return 0;
     }
