@@ -4,8 +4,8 @@
 //! returns with it. Where it cannot lead (another thread waits as well, or a sandbox is in the
 //! way), it sleeps, and the device thread does the work.
 //!
-//! So does a thread that waits for events of the connection manager, but it steps back for one that
-//! waits for completions: those come more often.
+//! A thread that waits for events of the connection manager leads as well, but steps back for one
+//! that deals with completions: those come more often.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -186,7 +186,7 @@ impl Nic {
             return eventfd::wait(fd).map(|()| Some(false));
         }
         loop {
-            let would_lead = !self.services.sleeper.polls().is_polled(clock::monotonic());
+            let would_lead = events.leads_on(self, clock::monotonic());
             if would_lead && lead.take() {
                 let taken = self.lead_until_taken(events);
                 lead.give_back();

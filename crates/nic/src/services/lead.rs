@@ -125,7 +125,9 @@ impl Lead {
     /// The thread that leads does not any more. If it has [given way](Self::take_until_followed),
     /// those that follow may take the lead.
     pub(crate) fn give_back(&self) {
-        let gave_way = self.gives_way.swap(false, Ordering::Relaxed);
+        // Only the leader writes it: no locked instruction.
+        let gave_way = self.gives_way.load(Ordering::Relaxed);
+        self.gives_way.store(false, Ordering::Relaxed);
         self.owner.store(NOBODY, Ordering::Release);
         if !gave_way {
             return;
