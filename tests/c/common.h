@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <rdma/rdma_cma.h>
@@ -89,6 +90,15 @@ static void UNUSED deadline(unsigned int seconds)
 	alarm(seconds);
 }
 
+/* What a clock says, in microseconds. */
+static double UNUSED now_us(clockid_t clock)
+{
+	struct timespec now;
+
+	clock_gettime(clock, &now);
+	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
 /* Byte number `at` of pattern number `seed`. Neighbouring bytes, seeds and pages differ. */
 static inline unsigned char pattern_byte(uint32_t seed, uint64_t at)
 {
@@ -137,6 +147,22 @@ static void UNUSED announce(struct rdma_cm_id *listener)
 	EXPECT(port != 0);
 	printf("listening on port %u\n", port);
 	fflush(stdout);
+}
+
+/* A TCP socket that listens on every address of IPv4, at a port that is told as by `announce`. */
+static int UNUSED listen_on_tcp(int backlog)
+{
+	struct sockaddr_in any = { .sin_family = AF_INET };
+	socklen_t length = sizeof any;
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	EXPECT(listener >= 0);
+	MUST(bind(listener, (struct sockaddr *)&any, sizeof any));
+	MUST(listen(listener, backlog));
+	MUST(getsockname(listener, (struct sockaddr *)&any, &length));
+	printf("listening on port %u\n", ntohs(any.sin_port));
+	fflush(stdout);
+	return listener;
 }
 
 /* An identifier that listens on every address; IPv6 serves IPv4 too. */

@@ -11,20 +11,10 @@
  */
 #include "common.h"
 
-#include <time.h>
-
 enum { TIME = 120, WARM_UP = 20 };
 
 /* What ends the server: a connection with this private data, or this byte. */
 static const char last_word = 'e';
-
-static double now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
 
 /* All queue pairs complete into this, which stays empty. */
 static struct ibv_pd *pd;
@@ -107,17 +97,9 @@ static void cm_connection(struct rdma_event_channel *channel, const char *host, 
 
 static void tcp_server(void)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET };
-	socklen_t length = sizeof address;
-	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	int listener = listen_on_tcp(10);
 	char word = 0;
 
-	EXPECT(listener >= 0);
-	MUST(bind(listener, (struct sockaddr *)&address, sizeof address));
-	MUST(listen(listener, 10));
-	MUST(getsockname(listener, (struct sockaddr *)&address, &length));
-	printf("listening on port %u\n", ntohs(address.sin_port));
-	fflush(stdout);
 	while (word != last_word) {
 		int fd = accept(listener, NULL, NULL);
 
@@ -156,9 +138,9 @@ static void client(bool is_cm, unsigned long count, const char *host, const char
 		bool is_last = i == WARM_UP + count;
 
 		if (i == WARM_UP)
-			begun = now_us();
+			begun = now_us(CLOCK_MONOTONIC);
 		if (is_last)
-			printf("%.2f\n", (now_us() - begun) / (double)count);
+			printf("%.2f\n", (now_us(CLOCK_MONOTONIC) - begun) / (double)count);
 		if (is_cm)
 			cm_connection(channel, host, port, is_last);
 		else

@@ -19,7 +19,6 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/timerfd.h>
-#include <time.h>
 
 /* SIGNALLED: one SEND in so many, as they complete in order. Each completion wakes its program. */
 enum { TIME = 300, MAX_CONNECTIONS = 4096, BATCH = 64, SAMPLES = 1 << 20, SIGNALLED = 16 };
@@ -59,22 +58,6 @@ static struct {
 	unsigned long turn, samples;
 	float *times;
 } run;
-
-static double now_us(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
-
-static double processor_us(void)
-{
-	struct rusage used;
-
-	MUST(getrusage(RUSAGE_SELF, &used));
-	return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1e6 + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
-}
 
 static void watch(int fd, void *what)
 {
@@ -180,13 +163,13 @@ static void on_message(struct connection *conn)
 
 	if (is_server) {
 		if (run.requests++ == 0)
-			run.processor = processor_us();
+			run.processor = now_us(CLOCK_PROCESS_CPUTIME_ID);
 		memcpy(conn->out, conn->in, size);
 		send_message(conn);
 		return;
 	}
 	EXPECT(conn->is_busy && conn->in[0] == conn->out[0] && conn->in[size - 1] == conn->out[size - 1]);
-	now = now_us();
+	now = now_us(CLOCK_MONOTONIC);
 	conn->is_busy = false;
 	run.requests++;
 	if (run.samples < SAMPLES)
@@ -207,7 +190,7 @@ static void on_end(struct connection *conn)
 	EXPECT(is_server);
 	/* What the ends of connections take is not for the requests. */
 	if (open_connections == places)
-		run.spent = processor_us() - run.processor;
+		run.spent = now_us(CLOCK_PROCESS_CPUTIME_ID) - run.processor;
 	if (!is_cm)
 		MUST(close(conn->fd));
 	if (--open_connections == 0)
@@ -286,7 +269,7 @@ static void on_accept(void)
 /* Asks as often as is due. */
 static void ask_what_is_due(void)
 {
-	double now = now_us();
+	double now = now_us(CLOCK_MONOTONIC);
 
 	for (; run.next <= now; run.next += 1e6 / run.rate) {
 		struct connection *conn = &connections[run.turn++ % places];
@@ -334,21 +317,12 @@ static int by_time(const void *one, const void *other)
 
 static void serve(void)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET };
-	socklen_t length = sizeof address;
-
 	if (is_cm) {
 		MUST_PTR(rdma.events = rdma_create_event_channel());
 		announce(listen_on(rdma.events, AF_INET, 0));
 		watch(rdma.events->fd, &rdma.events);
 	} else {
-		listener = socket(AF_INET, SOCK_STREAM, 0);
-		EXPECT(listener >= 0);
-		MUST(bind(listener, (struct sockaddr *)&address, sizeof address));
-		MUST(listen(listener, 1024));
-		MUST(getsockname(listener, (struct sockaddr *)&address, &length));
-		printf("listening on port %u\n", ntohs(address.sin_port));
-		fflush(stdout);
+		listener = listen_on_tcp(1024);
 		watch(listener, &listener);
 	}
 	for (;;)
@@ -380,24 +354,24 @@ static void measure(void)
 	EXPECT(timer >= 0);
 	watch(timer, &run);
 	MUST_PTR(run.times = calloc(SAMPLES, sizeof *run.times));
-	run.begun = run.next = now_us();
+	run.begun = run.next = now_us(CLOCK_MONOTONIC);
 	run.ends = run.begun + run.seconds * 1e6;
-	run.processor = processor_us();
+	run.processor = now_us(CLOCK_PROCESS_CPUTIME_ID);
 	if (run.rate == 0)
 		for (unsigned long i = 0; i < places; i++)
-			ask(&connections[i], now_us());
+			ask(&connections[i], now_us(CLOCK_MONOTONIC));
 	set_timer(timer);
-	while (now_us() < run.ends) {
+	while (now_us(CLOCK_MONOTONIC) < run.ends) {
 		if (run.rate > 0) {
 			ask_what_is_due();
 			set_timer(timer);
 		}
 		turn();
 	}
-	run.processor = processor_us() - run.processor;
+	run.processor = now_us(CLOCK_PROCESS_CPUTIME_ID) - run.processor;
 	qsort(run.times, run.samples, sizeof *run.times, by_time);
 	EXPECT(run.samples > 0);
-	printf("%.0f %.2f %.2f %.3f\n", (double)run.requests / ((now_us() - run.begun) / 1e6), run.times[run.samples / 2],
+	printf("%.0f %.2f %.2f %.3f\n", (double)run.requests / ((now_us(CLOCK_MONOTONIC) - run.begun) / 1e6), run.times[run.samples / 2],
 	       run.times[run.samples * 99 / 100], run.processor / (double)run.requests);
 	for (unsigned long i = 0; is_cm && i < places; i++)
 		MUST(rdma_disconnect(connections[i].id));

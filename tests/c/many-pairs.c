@@ -596,15 +596,8 @@ static int tcp_socket(void)
 
 static void wait_for_client(void)
 {
-	struct sockaddr_in any = { .sin_family = AF_INET };
-	socklen_t length = sizeof any;
-	int fd = tcp_socket();
+	int fd = listen_on_tcp(1);
 
-	MUST(bind(fd, (struct sockaddr *)&any, sizeof any));
-	MUST(listen(fd, 1));
-	MUST(getsockname(fd, (struct sockaddr *)&any, &length));
-	printf("listening on port %u\n", ntohs(any.sin_port));
-	fflush(stdout);
 	EXPECT((me.control = accept(fd, NULL, NULL)) >= 0);
 	close(fd);
 }

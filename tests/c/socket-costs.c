@@ -18,7 +18,6 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 
 enum {
 	PIECE = 64 << 10,
@@ -30,14 +29,6 @@ enum {
 static const char *work;
 static unsigned long count;
 static bool is_unix;
-
-static double now_us(clockid_t clock)
-{
-	struct timespec now;
-
-	clock_gettime(clock, &now);
-	return now.tv_sec * 1e6 + now.tv_nsec / 1e3;
-}
 
 static bool works(const char *name)
 {

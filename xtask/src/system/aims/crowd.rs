@@ -2,10 +2,9 @@
 //! epoll over TCP.
 
 use super::Probe;
-use super::probe::{Number, unread};
+use super::probe::{Number, both_ends, unread};
 use super::table::{Aim, Limit};
-use crate::system::family::port_of;
-use crate::system::{Place, Side, Stage};
+use crate::system::{Place, Stage};
 
 /// What the clients do: connections, bytes of a request, and requests a second ("0": as many as are
 /// answered).
@@ -40,21 +39,8 @@ impl Crowd {
     /// Measures once: requests in a microsecond ([`Number::Rate`]), or the server's processor time
     /// for each in microseconds.
     pub(super) fn measure(&self, stage: &Stage, number: Number) -> Result<f64, String> {
-        let program = stage.built("crowd");
-        let launch = |side, words: &[&str]| {
-            let words = [&[&*program, self.by], words].concat();
-            match self.by {
-                "tcp" => stage.bare(side, &words).start(),
-                _ => stage.start(side, &words),
-            }
-        };
-        let mut server = launch(Side::A, &["server", self.size])?;
-        let port = port_of(&mut server)?;
         let load = [self.size, self.connections, SECONDS, self.rate];
-        let client = [&["client"], &load[..], &[stage.ipv4(), &port]].concat();
-        let mut client = launch(Side::B, &client)?;
-        client.succeed()?;
-        server.succeed()?;
+        let (client, server) = both_ends(stage, ["crowd", self.by], &[self.size], &load)?;
         let (program, column, unit) = match number {
             Number::Rate => (client, 0, 1e-6),
             _ => (server, 1, 1.0),
@@ -78,60 +64,52 @@ const fn by(by: &'static str, [connections, size, rate]: [&'static str; 3]) -> P
     })
 }
 
-const fn crowd(work: &'static str, number: Number, limit: Limit, load: [&'static str; 3]) -> Aim {
+const fn crowd(work: &'static str, ours: &'static str, load: [&'static str; 3]) -> Aim {
     Aim {
         work,
         place: Place::Loopback,
-        number,
-        ours: by("cm", load),
+        number: Number::Latency,
+        ours: by(ours, load),
         theirs: by("tcp", load),
-        limit: Some(limit),
+        limit: Some(Limit::AtMost(1.0)),
         all_rounds: true,
     }
 }
 
-/// As [`crowd`], on descriptors in blocking mode.
-const fn blocking(work: &'static str, load: [&'static str; 3]) -> Aim {
+/// As [`crowd`], of what is answered when all ask again at once.
+const fn answered(work: &'static str, load: [&'static str; 3]) -> Aim {
     Aim {
-        ours: by("cm-blocking", load),
-        ..crowd(work, Number::Latency, Limit::AtMost(1.0), load)
+        number: Number::Rate,
+        limit: Some(Limit::AtLeast(1.0)),
+        ..crowd(work, "cm", load)
     }
 }
 
-/// So many connections with requests of so many bytes: what is answered when all ask again at once,
-/// and what the server's processor takes for one then, and at some hundredth and tenth of it.
+/// The aims of servers with so many connections and requests of so many bytes: what is answered
+/// when all ask again at once, and what the server's processor takes for one then, and at some
+/// tenth and hundredth of it.
 macro_rules! crowds {
     ($($connections:literal $bytes:literal),* $(,)?) => {
         &[$(
-            crowd(
+            answered(
                 concat!("requests of ", $bytes, " bytes by ", $connections, " clients, asleep"),
-                Number::Rate,
-                Limit::AtLeast(1.0),
                 [$connections, $bytes, "0"],
             ),
-            crowd(
-                concat!("server's processor for one of ", $bytes, " bytes, ", $connections, " clients"),
-                Number::Latency,
-                Limit::AtMost(1.0),
-                [$connections, $bytes, "0"],
-            ),
-            crowd(
-                concat!("the same at 20,000/s, ", $bytes, " bytes, ", $connections, " clients"),
-                Number::Latency,
-                Limit::AtMost(1.0),
-                [$connections, $bytes, "20000"],
-            ),
-            crowd(
-                concat!("the same at 2,000/s, ", $bytes, " bytes, ", $connections, " clients"),
-                Number::Latency,
-                Limit::AtMost(1.0),
-                [$connections, $bytes, "2000"],
-            ),
-            blocking(
-                concat!("the same at 20,000/s, ", $bytes, " bytes, ", $connections, " clients, blocking descriptors"),
-                [$connections, $bytes, "20000"],
+            crowds!("server's processor for one", "cm", $connections, $bytes, "0"),
+            crowds!("the same at 20,000/s", "cm", $connections, $bytes, "20000"),
+            crowds!("the same at 2,000/s", "cm", $connections, $bytes, "2000"),
+            crowds!(
+                "the same at 20,000/s, blocking descriptors",
+                "cm-blocking", $connections, $bytes, "20000"
             ),
         )*]
+    };
+    ($what:literal, $ours:literal, $connections:literal, $bytes:literal, $rate:literal) => {
+        crowd(
+            concat!($what, ", ", $bytes, " bytes, ", $connections, " clients"),
+            $ours,
+            [$connections, $bytes, $rate],
+        )
     };
 }
 

@@ -367,21 +367,33 @@ pub(super) fn bench_number(results: &Value, name: &str, number: Number) -> Resul
     value.ok_or_else(|| format!("{name}: {}", results["left_out"]))
 }
 
-/// What `connect-rate` prints, of RDMA connections or of bare TCP.
-fn connect_rate(stage: &Stage, by: &str) -> Result<f64, String> {
-    let program = stage.built("connect-rate");
-    let launch = |side, words: &[&str]| {
-        let words = [&[&*program, by], words].concat();
+/// Runs the server and the client of a program of the system tests, over RDMA or (`by` is `tcp`) by
+/// bare TCP, with what each is told besides. Returns the client and the server, which have ended.
+pub(super) fn both_ends(
+    stage: &Stage,
+    [program, by]: [&str; 2],
+    server: &[&str],
+    client: &[&str],
+) -> Result<(Process, Process), String> {
+    let program = stage.built(program);
+    let launch = |side, words: &[&[&str]]| {
+        let words = [&[&*program, by], &words.concat()[..]].concat();
         match by {
             "tcp" => stage.bare(side, &words).start(),
             _ => stage.start(side, &words),
         }
     };
-    let mut server = launch(Side::A, &["server"])?;
+    let mut server = launch(Side::A, &[&["server"], server])?;
     let port = port_of(&mut server)?;
-    let mut client = launch(Side::B, &["client", "2000", stage.ipv4(), &port])?;
+    let mut client = launch(Side::B, &[&["client"], client, &[stage.ipv4(), &port]])?;
     client.succeed()?;
     server.succeed()?;
+    Ok((client, server))
+}
+
+/// What `connect-rate` prints, of RDMA connections or of bare TCP.
+fn connect_rate(stage: &Stage, by: &str) -> Result<f64, String> {
+    let (client, _) = both_ends(stage, ["connect-rate", by], &[], &["2000"])?;
     last_number(client.output().lines().last()).ok_or_else(|| unread("connect-rate"))
 }
 
