@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::python::NIXL;
 use super::source::Origin;
-use super::{Row, Run, Way};
+use super::{Row, Run, Way, ucx};
 use crate::packages::{self, Package};
 use crate::sh;
 use crate::system::Side;
@@ -115,5 +115,6 @@ fn one(run: &Run<'_>, program: &str, mode: &str, transport: &str) -> Result<Stri
     client.succeed()?;
     server.succeed()?;
     run.carried(&client)?;
+    ucx::no_error(&[&server, &client])?;
     report(&client.output())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 
 use super::source::Origin;
-use super::{Launch, Row, Run};
+use super::{Launch, Row, Run, ucx};
 use crate::system::{Process, Side};
 
 pub(super) const NIXL: &[&str] = &["nixl-cu12==1.5.1", "numpy==2.4.6"];
@@ -88,7 +88,9 @@ fn nixl(run: &Run<'_>) -> Result<String, String> {
     let mut target = start(Side::A, &["target", &port])?;
     target.says("listening")?;
     let mut initiator = start(Side::B, &["initiator", run.stage.ipv4(), &port])?;
-    verified(run, &mut target, &mut initiator)
+    let figure = verified(run, &mut target, &mut initiator)?;
+    ucx::no_error(&[&target, &initiator])?;
+    Ok(figure)
 }
 
 fn engine(run: &Run<'_>) -> Result<String, String> {

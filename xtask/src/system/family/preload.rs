@@ -19,6 +19,7 @@ pub(super) fn add(all: &mut Catalogue) {
     all.at("preload.opened", Place::Loopback, user, 30, opened);
     all.at("preload.wrapped", Place::Loopback, user, 20, wrapped);
     all.at("preload.sanitizer", Place::Loopback, user, 40, sanitizer);
+    all.at("preload.narrow", Place::Loopback, user, 20, narrow);
     all.at("preload.refused", Place::Loopback, user, 20, refused);
 }
 
@@ -150,23 +151,52 @@ fn sanitizer(stage: &Stage) -> Outcome {
     let bundle = Bundle::new(stage, "sanitizer")?;
     let program = bundle.file("devices");
     compile("devices.c", &program, &["-fsanitize=address", "-libverbs"])?;
-    let start = |words: &[&str]| {
-        // What the list of devices is made of lives as long as the library.
-        stage
-            .program(Side::A, words)
-            .env("ASAN_OPTIONS", "detect_leaks=0")
-            .start()
-    };
+    left_out(
+        stage,
+        &program,
+        "wants its sanitizer loaded first",
+        "nothing in /sys",
+    )
+}
+
+/// The loader of a 32-bit program complains of 64-bit libraries.
+fn narrow(stage: &Stage) -> Outcome {
+    let bundle = Bundle::new(stage, "narrow")?;
+    let program = bundle.file("narrow");
+    // Gcc needs no package for 32 bits without headers and libraries.
+    let options = [
+        "-m32",
+        "-static",
+        "-nostdlib",
+        "-ffreestanding",
+        "-no-pie",
+        "-fno-pie",
+    ];
+    compile("narrow.c", &program, &options)?;
+    left_out(stage, &program, "is no 64-bit program of this machine", "")
+}
+
+/// Nothing is preloaded into a program, which is said, and it runs: by itself, where it prints
+/// `alone`, and started by shells, which keep the libraries for what they start next.
+fn left_out(stage: &Stage, program: &str, reason: &str, alone: &str) -> Outcome {
     let quoted = format!("'{program}' && '{program}' && ls /sys/class/infiniband");
     for (words, shown) in [
-        (&[&*program][..], "nothing in /sys"),
+        (&[program][..], alone),
         (&["sh", "-c", &quoted], "ferroce_lo"),
         (&["bash", "-c", &quoted], "ferroce_lo"),
     ] {
-        let mut process = start(words)?;
+        let mut launch = stage.program(Side::A, words);
+        // What the list of devices is made of lives as long as the library.
+        let mut process = launch.env("ASAN_OPTIONS", "detect_leaks=0").start()?;
         process.succeed()?;
-        contains(&process.output(), "wants its sanitizer loaded first")?;
-        contains(&process.output(), shown)?;
+        let output = process.output();
+        contains(&output, shown)?;
+        // A shell that forks before each program says it in each child.
+        if words.len() == 1 {
+            wants_once(&output, reason)?;
+        } else {
+            contains(&output, reason)?;
+        }
     }
     Ok(())
 }
@@ -181,10 +211,14 @@ fn refused(stage: &Stage) -> Outcome {
         (&["su", "--version"], "runs with more rights"),
         (&["sh", "-c", "su --version; :"], "runs with more rights"),
     ] {
-        let output = stage.run(Side::A, words)?;
-        if output.matches(reason).count() != 1 {
-            return Err(format!("{words:?}: {reason:?} is wanted once"));
-        }
+        wants_once(&stage.run(Side::A, words)?, reason)?;
     }
     Ok(())
+}
+
+fn wants_once(output: &str, reason: &str) -> Outcome {
+    match output.matches(reason).count() {
+        1 => Ok(()),
+        n => Err(format!("{reason:?} is said {n} times, not once: {output}")),
+    }
 }
