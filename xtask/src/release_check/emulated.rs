@@ -16,10 +16,11 @@ const CRATES: [(&str, &[&str]); 4] = [
 /// Loom's models choose every order by themselves: a processor adds nothing to them but time.
 const MODEL: &str = "model";
 
-const OS: [&str; 14] = [
+const OS: [&str; 16] = [
     MODEL,
     // The emulator has no `process_vm_readv`.
     "memory::tests::a_page_in_the_middle",
+    "memory::tests::a_run_is_copied_up_to",
     "memory::tests::atomics_of_several_threads",
     "memory::tests::atomics_return_the_old_value",
     "memory::tests::holes_and_protected_pages",
@@ -31,6 +32,7 @@ const OS: [&str; 14] = [
     "udp::tests::datagrams_that_found_no_room",
     // It refuses questions about neighbours, and sockets of `NETLINK_SOCK_DIAG`.
     "neighbour::tests::loopback",
+    "sock_diag::tests::a_listener",
     "unix::owner::tests",
     // It asks for no sender of a message.
     "unix::process::tests::all_descriptors",
