@@ -217,13 +217,18 @@ static void on_completions(void)
 	struct ibv_wc wc[BATCH];
 	struct ibv_cq *cq;
 	void *context;
+	unsigned int events = 0;
 	int n;
 
-	if (ibv_get_cq_event(rdma.completions, &cq, &context) != 0) {
+	/* All of them, so that the descriptor may be readable without one. */
+	while ((events == 0 || !is_blocking) &&
+	       ibv_get_cq_event(rdma.completions, &cq, &context) == 0)
+		events++;
+	if (events == 0) {
 		EXPECT(errno == EAGAIN && !is_blocking);
 		return;
 	}
-	ibv_ack_cq_events(cq, 1);
+	ibv_ack_cq_events(cq, events);
 	MUST(ibv_req_notify_cq(cq, 0));
 	while ((n = ibv_poll_cq(cq, BATCH, wc)) > 0)
 		for (int i = 0; i < n; i++) {

@@ -12,6 +12,8 @@
  *      level    level-triggered epoll on a non-blocking descriptor
  *      mix      one of the first three, and sometimes a busy poll, or a pause, by a seeded choice;
  *               signals that end the wait and signals that do not
+ *      example  as the example of ibv_get_cq_event(3): poll(2) on a non-blocking descriptor, and
+ *               then the call has an event
  *      threads  three threads in ibv_get_cq_event of one channel, of which one is cancelled again
  *               and again
  */
@@ -29,9 +31,10 @@
 
 enum { TIME = 100, MESSAGES = 4000, PAUSE_US = 300, SENT = 100, NONE = 101 };
 
-enum way { BLOCK, POLL, EPOLL, LEVEL, MIX, THREADS };
+enum way { BLOCK, POLL, EPOLL, LEVEL, MIX, EXAMPLE, THREADS };
 
-static const char *const WAYS[] = { "block", "poll", "epoll", "level", "mix", "threads" };
+static const char *const WAYS[] = { "block", "poll",    "epoll",   "level",
+				    "mix",   "example", "threads" };
 
 static struct side side = { .sleeps = true };
 static enum way way;
@@ -90,6 +93,7 @@ static void wait_by(enum way by)
 		take();
 		break;
 	case POLL:
+	case EXAMPLE:
 		/* Readable means that the call has an event. */
 		if (poll(&entry, 1, -1) == 1)
 			EXPECT(take());

@@ -172,6 +172,7 @@ impl Nic {
             return Ok(Some(true));
         }
         if door.is_nonblocking() {
+            door.on_eagain();
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         door.on_wait();

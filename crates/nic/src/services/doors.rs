@@ -3,8 +3,9 @@
 //! A door is readable while its channel has an event. While it is *open* it is readable also while
 //! the device has work: the program, which is woken for that, makes the round that makes the event
 //! when it asks for one (`engine/wait.rs`). Only a program that has set `O_NONBLOCK` can be woken
-//! without an event, as it hears EAGAIN then. So a door opens when the program arms a queue of a
-//! channel in that mode.
+//! without an event, as it hears EAGAIN then. Many take that for an error all the same, as the
+//! example of `ibv_get_cq_event(3)` does: it polls, and then the call is to have an event. So a door
+//! opens when a program that has heard EAGAIN before arms a queue of a channel in that mode.
 //!
 //! Work that wakes several threads is done by one of them, and the others wake for nothing. So only
 //! the doors of one thread are open. Where several threads arm queues the device thread does the
@@ -48,6 +49,8 @@ pub(crate) struct Door {
     owes_look: AtomicBool,
     /// A queue was armed, and no poll has found it empty since.
     was_armed: AtomicBool,
+    /// The program has heard EAGAIN when there was no event, and went on.
+    knows_eagain: AtomicBool,
 }
 
 impl Door {
@@ -62,6 +65,7 @@ impl Door {
             polls: AtomicU8::new(0),
             owes_look: AtomicBool::new(false),
             was_armed: AtomicBool::new(false),
+            knows_eagain: AtomicBool::new(false),
         }))
     }
 
@@ -70,10 +74,19 @@ impl Door {
         self.entrance.as_raw_fd()
     }
 
-    /// Whether the program hears EAGAIN where there is no event, so that it may be woken without
-    /// one.
+    /// Whether the program hears EAGAIN where there is no event.
     pub(crate) fn is_nonblocking(&self) -> bool {
         is_nonblocking(self.fd())
+    }
+
+    /// The program hears EAGAIN.
+    pub(crate) fn on_eagain(&self) {
+        self.knows_eagain.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the program may be woken without an event.
+    pub(crate) fn may_open(&self) -> bool {
+        self.knows_eagain.load(Ordering::Relaxed) && self.is_nonblocking()
     }
 
     /// Whether it is readable while the device has work.

@@ -22,7 +22,9 @@ pub(super) const PAIRED: [&str; 11] = [
 const ALONE: [&str; 4] = ["absent", "in-use", "killed-server", "killed-client"];
 
 /// Ways of waiting for completion events (see `tests/c/wait.c`).
-const WAYS: [&str; 6] = ["block", "poll", "epoll", "level", "mix", "threads"];
+const WAYS: [&str; 7] = [
+    "block", "poll", "epoll", "level", "mix", "example", "threads",
+];
 
 #[expect(clippy::too_many_lines, reason = "a list")]
 pub(super) fn add(all: &mut Catalogue) {
