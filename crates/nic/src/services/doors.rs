@@ -4,8 +4,8 @@
 //! the device has work: the program, which is woken for that, makes the round that makes the event
 //! when it asks for one (`engine/wait.rs`). Only a program that has set `O_NONBLOCK` can be woken
 //! without an event, as it hears EAGAIN then. Many take that for an error all the same, as the
-//! example of `ibv_get_cq_event(3)` does: it polls, and then the call is to have an event. So a door
-//! opens when a program that has heard EAGAIN before arms a queue of a channel in that mode.
+//! example of `ibv_get_cq_event(3)` does: it polls, and then the call is to have an event. So a
+//! door opens when a program that has heard EAGAIN before arms a queue of a channel in that mode.
 //!
 //! Work that wakes several threads is done by one of them, and the others wake for nothing. So only
 //! the doors of one thread are open. Where several threads arm queues the device thread does the
