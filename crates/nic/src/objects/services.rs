@@ -384,9 +384,9 @@ impl Services {
     /// A program has armed a queue: opens the door by which it will wait, if it can do the device's
     /// work. Returns whether the door is open.
     pub(crate) fn opens(&self, door: &Arc<Door>) -> bool {
-        let nonblocking = self.has_thread && door.may_open();
+        let may = self.has_thread && door.may_open();
         let doors = self.sleeper.doors();
-        let is_open = doors.on_armed(door, nonblocking, &self.poller, clock::monotonic);
+        let is_open = doors.on_armed(door, may, &self.poller, clock::monotonic);
         if is_open {
             self.sleeper.lead().on_visit();
         }

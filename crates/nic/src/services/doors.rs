@@ -3,9 +3,9 @@
 //! A door is readable while its channel has an event. While it is *open* it is readable also while
 //! the device has work: the program, which is woken for that, makes the round that makes the event
 //! when it asks for one (`engine/wait.rs`). Only a program that has set `O_NONBLOCK` can be woken
-//! without an event, as it hears EAGAIN then. Many take that for an error all the same, as the
-//! example of `ibv_get_cq_event(3)` does: it polls, and then the call is to have an event. So a
-//! door opens when a program that has heard EAGAIN before arms a queue of a channel in that mode.
+//! without an event: there the call says EAGAIN. The example of `ibv_get_cq_event(3)` takes that
+//! for an error all the same: after its `poll` the call is to have an event. So a door opens when
+//! a program that has heard EAGAIN before arms a queue of a channel in that mode.
 //!
 //! Work that wakes several threads is done by one of them, and the others wake for nothing. So only
 //! the doors of one thread are open. Where several threads arm queues the device thread does the
@@ -185,22 +185,22 @@ impl Doors {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// The calling thread has armed a queue of a channel, whose descriptor is `nonblocking` or not:
+    /// The calling thread has armed a queue of a channel, whose door `may` open or not:
     /// opens its door, if it may be open. Returns whether it is. `now` is asked only if it is not
     /// open yet.
     pub(crate) fn on_armed(
         &self,
         door: &Arc<Door>,
-        nonblocking: bool,
+        may: bool,
         device: &Poller,
         now: impl FnOnce() -> Time,
     ) -> bool {
         let own = this_thread();
-        if nonblocking && door.is_open() && self.owner.load(Ordering::Relaxed) == own {
+        if may && door.is_open() && self.owner.load(Ordering::Relaxed) == own {
             return true;
         }
         let mut open = lock(&self.open);
-        let result = if nonblocking {
+        let result = if may {
             self.admit(&mut open, door, device, own, now())
         } else {
             open.shut(door, device);

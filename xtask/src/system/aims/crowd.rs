@@ -85,9 +85,9 @@ const fn answered(work: &'static str, load: [&'static str; 3]) -> Aim {
     }
 }
 
-/// The aims of servers with so many connections and requests of so many bytes: what is answered
-/// when all ask again at once, and what the server's processor takes for one then, and at some
-/// tenth and hundredth of it.
+/// Makes the aims of servers with so many connections and requests of so many bytes: the requests
+/// answered in a second when all clients ask again at once, and the server's processor time for one
+/// then, and at some tenth and hundredth of that rate.
 macro_rules! crowds {
     ($($connections:literal $bytes:literal),* $(,)?) => {
         &[$(
