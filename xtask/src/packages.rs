@@ -24,6 +24,7 @@ impl Package {
 /// For programs on this machine, here and as peers of the guest.
 pub(crate) const SYSTEM: &[Package] = &[
     Package("gcc", "gcc"),
+    Package("g++", "g++"),
     Package("libc6-dev", "/usr/include/stdio.h"),
     Package("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
     Package("librdmacm-dev", "/usr/include/rdma/rdma_cma.h"),
@@ -40,6 +41,9 @@ pub(crate) const SYSTEM: &[Package] = &[
     // Renames a library as packagers of Python wheels do.
     Package("patchelf", "patchelf"),
     Package("libfabric-bin", "fi_info"),
+    Package("dapl2-utils", "dtest"),
+    Package("librpma-dev", "/usr/include/librpma.h"),
+    Package("libgloo-dev", "/usr/include/gloo/config.h"),
     Package("openmpi-bin", "mpirun"),
     Package("libopenmpi-dev", "mpicc"),
     Package("python3", "python3"),

@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::harness::Run;
-use super::pair::{Outcome, Ready, Server};
+use super::pair::{Outcome, Ready, Server, succeed};
 use super::rows::{Row, Way};
 
 /// A transfer between new processes on a port of this section, at once.
@@ -19,8 +19,8 @@ fn works(run: &Run, way: Way) -> Outcome {
     };
     let (mut here, mut there) = super::pair::start(run, server, &here, &there, Ready::Cm(7176))?;
     match server {
-        Server::Here => there.succeed().and_then(|()| here.succeed()),
-        Server::There | Server::Alone => here.succeed().and_then(|()| there.succeed()),
+        Server::Here => succeed(&mut there).and_then(|()| here.succeed()),
+        Server::There | Server::Alone => here.succeed().and_then(|()| succeed(&mut there)),
     }
 }
 

@@ -148,3 +148,14 @@ pub(super) fn start(
         }
     }
 }
+
+/// Wants a program to end with 0. The guest's rping may end with 255 when all is done: `main` has
+/// destroyed its event channel and is about to end, and the other thread, between two events, finds
+/// a closed descriptor and ends the program first. (Under Ferroce such a thread sleeps on.)
+pub(super) fn succeed(process: &mut Process) -> Outcome {
+    let closed = "rdma_get_cm_event: Bad file descriptor";
+    let is_done = process.wait()?.code() == Some(255)
+        && process.label == "rping (guest)"
+        && process.output().lines().last() == Some(closed);
+    if is_done { Ok(()) } else { process.succeed() }
+}

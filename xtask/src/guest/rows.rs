@@ -1,7 +1,7 @@
 //! Rows of the matrix: what is run on both sides, and how.
 
 use super::harness::Run;
-use super::pair::{Family, Outcome, Ready, Server, start};
+use super::pair::{Family, Outcome, Ready, Server, start, succeed};
 use super::parallel::Turn;
 use crate::system::{Check, Process};
 
@@ -100,9 +100,9 @@ impl Row {
             Server::Here => (&mut here, &mut there),
             Server::There | Server::Alone => (&mut there, &mut here),
         };
-        calling.succeed()?;
+        succeed(calling)?;
         if !lasting {
-            serving.succeed()?;
+            succeed(serving)?;
         }
         check.holds(&serving.output(), &calling.output())
     }

@@ -8,6 +8,8 @@ use crate::system::Side;
 const PACKAGES: &[Package] = &[Package::new("dapl2-utils", "dtest")];
 /// Where `dtest` listens for its own exchange.
 const PORT: u16 = 15828;
+/// Transfers of each kind: its own 1,000 of 4 MiB take 11 s over the wire.
+const BURST: &str = "100";
 
 pub(super) fn rows() -> Vec<Row> {
     let row = |name, what, run| Row {
@@ -49,9 +51,11 @@ fn dtest(run: &Run<'_>, library: &str, place: &str) -> Result<String, String> {
         let mut launch = run.program(side, words);
         launch.env("DAT_OVERRIDE", &list).start()
     };
-    let mut server = start(Side::A, &["dtest", "-P", "ferroce"])?;
+    let words = ["dtest", "-P", "ferroce", "-B", BURST];
+    let mut server = start(Side::A, &words)?;
     server.listens_on_tcp(PORT)?;
-    let mut client = start(Side::B, &["dtest", "-P", "ferroce", "-h", run.stage.ipv4()])?;
+    let call = ["-h", run.stage.ipv4()];
+    let mut client = start(Side::B, &[&words[..], &call].concat())?;
     client.succeed()?;
     server.succeed()?;
     run.carried(&client)?;

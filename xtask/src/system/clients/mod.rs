@@ -42,7 +42,16 @@ const LOGS: &str = "/mnt";
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// Programs whose rows are system tests: Debian's, small and soon done.
-const TESTED: [&str; 5] = ["UCX", "Open MPI", "libfabric", "qperf", "fio"];
+const TESTED: [&str; 8] = [
+    "UCX",
+    "Open MPI",
+    "libfabric",
+    "qperf",
+    "fio",
+    "DAPL",
+    "librpma",
+    "Gloo",
+];
 /// Seconds for such a row as a system test.
 const SYSTEM_LIMIT: u64 = 120;
 
@@ -293,8 +302,8 @@ show that a row ran, not how fast it can be ([performance.md](performance.md) do
 
 Packages come from Debian and PyPI, and are installed by the command; those of Debian's unstable release in a system of their own, made by `mmdebstrap`,
 in which their programs run. A row whose program has to be built wants its source, built, in
-`FERROCE_CLIENTS_SRC=DIR`, and fails with the line that builds it there. The rows of UCX, Open MPI, libfabric, qperf and fio are part of
-`cargo xtask test`, too.
+`FERROCE_CLIENTS_SRC=DIR`, and fails with the line that builds it there. The rows of UCX, Open MPI, libfabric, qperf, fio, DAPL, librpma and Gloo
+are part of `cargo xtask test`, too.
 
 Several devices: where a program is not told which to take, it should take one that its peer reaches. That is why `ferroce_lo` comes last, with the lowest rate,
 no NUMA node, and an active MTU at most that of every other device: UCX 1.23 takes 127.0.0.1 of another host for an address that it reaches, and sends

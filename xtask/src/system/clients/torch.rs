@@ -1,6 +1,8 @@
 //! What torch sends tensors by: Gloo over ibverbs, and TensorPipe's transport ibv under torch's
 //! RPC.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::source::Origin;
@@ -61,7 +63,10 @@ fn gloo(run: &Run<'_>) -> Result<String, String> {
         &["-O1", "-o", &program, &source, "-lgloo", "-lpthread"],
     )?;
     let store = run.stage.file("store");
-    std::fs::create_dir(&store).map_err(|e| format!("{}: {e}", store.display()))?;
+    let io = |e: std::io::Error| format!("{}: {e}", store.display());
+    std::fs::create_dir(&store).map_err(io)?;
+    // Both processes write there, as whoever they run.
+    std::fs::set_permissions(&store, Permissions::from_mode(0o777)).map_err(io)?;
     let store = store.to_string_lossy();
     let device = run.device()?;
     let mut first = run
