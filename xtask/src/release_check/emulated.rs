@@ -1,9 +1,12 @@
-//! Unit tests for aarch64, run by qemu-user 7.2. They show sizes, alignment and instructions, and
-//! no memory order.
+//! Tests for aarch64, run by qemu-user 7.2. They show sizes, alignment, system calls and
+//! instructions, and no memory order.
 
+use super::Bench;
+use super::root::Root;
+use crate::debian::remove;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{dist, unit};
+use crate::{dist, sh, system, unit};
 
 /// Crates whose unit tests run, with parts of the names of those that do not.
 const CRATES: [(&str, &[&str]); 4] = [
@@ -72,4 +75,20 @@ pub(super) fn check(workspace: &Workspace, tally: &mut Tally) -> Result<(), Stri
 pub(super) fn check_random_runs(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let command = dist::tests_for_aarch64(workspace, &["-p", "ferroce-proto", "--tests"]);
     unit::count(command, "release.emulated-runs", tally)
+}
+
+/// Runs the table of programs within a host on the release, in a system for aarch64. The emulator
+/// has no `SO_ATTACH_REUSEPORT_CBPF`, so there is no wire.
+pub(super) fn check_programs(bench: &Bench<'_>, tally: &mut Tally) -> Result<(), String> {
+    let tarball = super::find(bench.made()?, "-aarch64-linux-gnu.tar.gz")?;
+    let system = Root::Aarch64.make(bench.workspace, bench.suite)?;
+    let bin = system.with_file_name("emulated-programs");
+    remove(&bin)?;
+    let folder = bin.to_string_lossy();
+    let unpack =
+        r#"mkdir "$1" && tar -xzf "$2" -C "$1" --strip-components=1 && ln -s bin/ferroce "$1""#;
+    let words = ["-c", unpack, "sh", &folder, &tarball.to_string_lossy()];
+    sh::output("sh", &words)?;
+    system::emulated_table(bench.workspace, &system, &bin, tally)?;
+    remove(&bin)
 }

@@ -44,8 +44,11 @@ enum Kind {
     ),
     /// Without any.
     Alone(fn(&Workspace) -> Result<(), String>),
-    /// What has nothing to do with the artefacts, and tells its results by itself.
-    Apart(fn(&Workspace, &mut Tally) -> Result<(), String>),
+    /// What tells its results by itself; with the artefacts of that system, if it needs any.
+    Counted(
+        Option<&'static str>,
+        fn(&Bench<'_>, &mut Tally) -> Result<(), String>,
+    ),
 }
 
 /// All checks.
@@ -61,32 +64,32 @@ fn checks() -> Vec<Check> {
     let crates = "a program on the crates as they are packed";
     let emulated = "unit tests of four crates for aarch64, emulated";
     let runs = "the transport's tests of random runs for aarch64, emulated: an hour";
+    let programs = "the table of programs within a host for aarch64, emulated";
     let clients = "all rows of [clients.md](clients.md)";
     let soak = "attacks at full rate beside a verified transfer, for ten minutes";
+    let of = |name, what, systems, check| other(name, what, Kind::Of(systems, check));
+    let counted = |name, what, check| other(name, what, Kind::Counted(None, check));
     let others = [
-        other("lintian", lint, Kind::Of("linux-gnu", lintian)),
-        other(
-            "schemas",
-            schemas,
-            Kind::Of("x86_64-linux-gnu", schemas::check),
-        ),
+        of("lintian", lint, "linux-gnu", lintian),
+        of("schemas", schemas, "x86_64-linux-gnu", schemas::check),
         other("crates", crates, Kind::Alone(consumer::check)),
-        other("emulated", emulated, Kind::Apart(emulated::check)),
+        counted("emulated", emulated, |bench, tally| {
+            emulated::check(bench.workspace, tally)
+        }),
+        counted("emulated-runs", runs, |bench, tally| {
+            emulated::check_random_runs(bench.workspace, tally)
+        }),
         other(
-            "emulated-runs",
-            runs,
-            Kind::Apart(emulated::check_random_runs),
+            "emulated-programs",
+            programs,
+            Kind::Counted(Some("aarch64"), emulated::check_programs),
         ),
-        other(
-            "clients",
-            clients,
-            Kind::Apart(|w, tally| system::clients::run(w, "", Mode::Check, tally)),
-        ),
-        other(
-            "soak",
-            soak,
-            Kind::Apart(|w, tally| crate::soak(w, crate::SOAK, tally)),
-        ),
+        counted("clients", clients, |bench, tally| {
+            system::clients::run(bench.workspace, "", Mode::Check, tally)
+        }),
+        counted("soak", soak, |bench, tally| {
+            crate::soak(bench.workspace, crate::SOAK, tally)
+        }),
     ];
     artefacts.chain(others).collect()
 }
@@ -138,7 +141,8 @@ fn system<'a>(checks: impl Iterator<Item = &'a Check>) -> Option<&'static str> {
     let needed = checks.filter_map(|check| match check.kind {
         Kind::Artefact(artefact) => Some(artefact.root.system()),
         Kind::Of(systems, _) => Some(systems),
-        Kind::Alone(_) | Kind::Apart(_) => None,
+        Kind::Counted(system, _) => system,
+        Kind::Alone(_) => None,
     });
     needed.reduce(|one, other| if one == other { one } else { "" })
 }
@@ -153,21 +157,26 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    fn made(&self) -> Result<&[PathBuf], String> {
+        self.made.as_ref().map(Vec::as_slice).map_err(Clone::clone)
+    }
+
     /// Does one check. Returns what came out, for the table.
     fn check(&self, check: &Check, tally: &mut Tally) -> String {
         let (name, begun) = (format!("release.{}", check.name), Instant::now());
-        let made = || self.made.as_ref().map(Vec::as_slice).map_err(Clone::clone);
         let outcome = match check.kind {
-            Kind::Artefact(artefact) => made()
+            Kind::Artefact(artefact) => self
+                .made()
                 .and_then(|made| install(self.workspace, self.suite, artefact, made))
                 .map(|seconds| format!(", pair of `rping` {seconds} s after the install command")),
-            Kind::Of(_, check) => made()
+            Kind::Of(_, check) => self
+                .made()
                 .and_then(|made| check(self.workspace, made))
                 .map(|()| String::new()),
             Kind::Alone(check) => check(self.workspace).map(|()| String::new()),
-            Kind::Apart(check) => {
+            Kind::Counted(_, check) => {
                 let before = tally.counts();
-                let done = check(self.workspace, tally);
+                let done = check(self, tally);
                 let after = tally.counts();
                 let counted = [after[0] - before[0], after[1] - before[1]];
                 match (done, counted) {
@@ -269,6 +278,7 @@ mod tests {
         assert_eq!(of(""), Some(""));
         assert_eq!(of("lintian"), Some("linux-gnu"));
         assert_eq!(of("tarball,schemas"), Some("x86_64-linux-gnu"));
+        assert_eq!(of("emulated-programs"), Some("aarch64"));
         assert_eq!(of("crates"), None);
         assert_eq!(of("soak"), None);
     }

@@ -147,6 +147,19 @@ pub(crate) fn soak(workspace: &Workspace, seconds: u64, tally: &mut Tally) -> Re
     Ok(())
 }
 
+/// Runs the table of programs in the system below `root`, which an emulator runs, on a build for it
+/// in `bin`.
+pub(crate) fn emulated_table(
+    workspace: &Workspace,
+    root: &std::path::Path,
+    bin: &std::path::Path,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let mut all = Catalogue::default();
+    table::add_emulated(&mut all, root);
+    runner::run_on(workspace, bin, &all.cases, tally)
+}
+
 /// Runs the tests whose names contain `filter`.
 pub(crate) fn run(
     workspace: &Workspace,

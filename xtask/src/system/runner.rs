@@ -19,6 +19,17 @@ const TAIL: usize = 40;
 
 /// Runs them all, the lines in the order in which they end.
 pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> Result<(), String> {
+    cleanup::left_over();
+    run_on(workspace, &artefacts(workspace)?, cases, tally)
+}
+
+/// The same on a build in `bin`.
+pub(super) fn run_on(
+    workspace: &Workspace,
+    bin: &Path,
+    cases: &[Case],
+    tally: &mut Tally,
+) -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("the system tests make network namespaces and need root".into());
     }
@@ -27,8 +38,6 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
     if names.len() < cases.len() {
         return Err("two tests have the same name".into());
     }
-    cleanup::left_over();
-    let bin = artefacts(workspace)?;
     let logs = workspace.target.join("system-logs");
     let (waiting, working): (Vec<_>, Vec<_>) = cases.iter().partition(|case| case.waits());
     let (waiting, working) = (queue(waiting), queue(working));
@@ -36,7 +45,7 @@ pub(super) fn run(workspace: &Workspace, cases: &[Case], tally: &mut Tally) -> R
     let mut times: BTreeMap<&str, (u32, Duration)> = BTreeMap::new();
     std::thread::scope(|scope| {
         for queue in [[&waiting; WORKERS], [&working; WORKERS]].concat() {
-            let (report, bin, logs) = (report.clone(), &bin, &logs);
+            let (report, logs) = (report.clone(), &logs);
             scope.spawn(move || {
                 while let Some(case) = next(queue) {
                     let begun = Instant::now();

@@ -1,7 +1,7 @@
 //! The world of one test: its namespaces, its programs, its log files.
 
-use std::cell::Cell;
-use std::path::PathBuf;
+use std::cell::{Cell, OnceCell};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,10 @@ use super::net::{Net, Place, Side};
 use super::process::{GLANCE, Process};
 use super::user::User;
 
+/// Runs a program in another system.
+const ENTER: &str = include_str!("enter.sh");
+/// Where programs of another system see the folder of logs.
+const LOGS: &str = "/mnt";
 /// Time for processes that a test has ended to be gone, on a busy machine.
 const EXIT: Duration = Duration::from_secs(5);
 
@@ -27,6 +31,8 @@ pub(crate) struct Stage {
     count: Cell<u32>,
     /// Words in front of every program.
     judge: Cell<&'static [&'static str]>,
+    /// The folder of the system that the programs run in, if that is not this one.
+    system: OnceCell<PathBuf>,
 }
 
 impl Stage {
@@ -49,12 +55,33 @@ impl Stage {
             deadline: Instant::now() + limit,
             count: Cell::new(0),
             judge: Cell::new(&[]),
+            system: OnceCell::new(),
         })
     }
 
     /// From now on programs run under another one that watches them.
     pub(crate) fn watched_by(&self, judge: &'static [&'static str]) {
         self.judge.set(judge);
+    }
+
+    /// From now on programs run in the system below a folder, as root. Those that were built here
+    /// are in its `/srv`, the folder of logs is its `/mnt`.
+    pub(crate) fn enter(&self, system: PathBuf) -> Result<(), String> {
+        let again = |second: PathBuf| format!("{}: a second system", second.display());
+        self.system.set(system).map_err(again)
+    }
+
+    /// Whether they do.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.system.get().is_some()
+    }
+
+    /// The folder of logs, as the programs see it.
+    pub(crate) fn folder_of_logs(&self) -> &Path {
+        match self.system.get() {
+            Some(_) => Path::new(LOGS),
+            None => &self.logs,
+        }
     }
 
     /// The server's IPv4 address.
@@ -89,10 +116,25 @@ impl Stage {
 
     /// A program under `ferroce run`, not started yet.
     pub(crate) fn program<'s>(&'s self, side: Side, words: &[&str]) -> Launch<'s> {
-        let mut launch = self.bare(side, &[&self.built("ferroce"), "run", "--"]);
+        let mut launch = match self.system.get() {
+            None => self.bare(side, &[&self.built("ferroce"), "run", "--"]),
+            Some(system) => self.entering(side, system),
+        };
         launch.label(words[0].rsplit('/').next().unwrap_or(words[0]));
         let words = self.judge.get().iter().chain(words);
         launch.words.extend(words.map(|&w| w.to_owned()));
+        launch
+    }
+
+    /// `ferroce run` in another system.
+    fn entering(&self, side: Side, system: &Path) -> Launch<'_> {
+        let (system, bin, logs) = (system.to_string_lossy(), self.built(""), self.file(""));
+        let mut launch = self.bare(side, &["unshare", "--mount", "sh", "-c", ENTER, "sh"]);
+        launch.user(User::Root);
+        let words = [&*system, &bin, &logs.to_string_lossy()].map(str::to_owned);
+        launch.words.extend(words);
+        let ferroce = ["/srv/ferroce", "run", "--"].map(str::to_owned);
+        launch.words.extend(ferroce);
         launch
     }
 

@@ -34,10 +34,6 @@ use crate::workspace::Workspace;
 use crate::{cleanup, sh};
 
 const FILE: &str = "docs/clients.md";
-/// Runs a program in another system.
-const ENTER: &str = include_str!("enter.sh");
-/// Where programs of another system see the folder of logs.
-const LOGS: &str = "/mnt";
 /// Time for one row on one way.
 const LIMIT: Duration = Duration::from_secs(180);
 
@@ -99,14 +95,8 @@ pub(super) fn add(all: &mut Catalogue) {
             let name = format!("clients.{}.{}", row.name, name_of(way));
             let (place, run) = (row.place(way), row.run);
             all.at(&name, place, User::Ordinary, SYSTEM_LIMIT, move |stage| {
-                let (source, system) = (PathBuf::new(), None);
-                run(&Run {
-                    stage,
-                    way,
-                    source,
-                    system,
-                })
-                .map(drop)
+                let source = PathBuf::new();
+                run(&Run { stage, way, source }).map(drop)
             });
         }
     }
@@ -138,33 +128,16 @@ struct Run<'a> {
     /// The folder of its source, built, or of its Python environment's commands; nothing for
     /// Debian's packages.
     source: PathBuf,
-    /// The folder of the system that the programs run in, if that is not this one.
-    system: Option<PathBuf>,
 }
 
 impl Run<'_> {
     /// A program under `ferroce run` that says what went over its devices.
     fn program(&self, side: Side, words: &[&str]) -> Launch<'_> {
-        let mut launch = match &self.system {
-            None => self.stage.program(side, words),
-            Some(system) => self.program_in(system, side, words),
-        };
+        let mut launch = self.stage.program(side, words);
         launch.env("FERROCE_SUMMARY", "1");
         if self.way == Way::Wire && self.stage.place == Place::OneSpace {
             launch.env("FERROCE_PATH", "wire");
         }
-        launch
-    }
-
-    /// A program under `ferroce run` in another system.
-    fn program_in(&self, system: &Path, side: Side, words: &[&str]) -> Launch<'_> {
-        let (bin, logs) = (self.stage.built(""), self.stage.file(""));
-        let (system, logs) = (system.to_string_lossy(), logs.to_string_lossy());
-        let mut all = vec!["unshare", "--mount", "sh", "-c", ENTER, "sh"];
-        all.extend([&*system, &bin, &logs, "/srv/ferroce", "run", "--"]);
-        all.extend(words);
-        let mut launch = self.stage.bare(side, &all);
-        launch.label(words[0].rsplit('/').next().unwrap_or(words[0]));
         launch
     }
 
@@ -250,12 +223,11 @@ fn one(workspace: &Workspace, row: &Row, bin: &Path, tally: &mut Tally) -> Vec<O
         let place = row.place(way);
         let stage = Stage::new(place, User::Root, bin.to_owned(), folder.clone(), LIMIT);
         let outcome = stage.and_then(|stage| {
-            (row.run)(&Run {
-                stage: &stage,
-                way,
-                source: source.clone(),
-                system: row.origin.is_system().then(|| source.clone()),
-            })
+            if row.origin.is_system() {
+                stage.enter(source.clone())?;
+            }
+            let (stage, source) = (&stage, source.clone());
+            (row.run)(&Run { stage, way, source })
         });
         results.push(Some(match outcome {
             Ok(figure) => {

@@ -1,7 +1,7 @@
 //! The programs and the test suite of the newest rdma-core, in a system that has it.
 
 use super::source::Origin;
-use super::{LOGS, Row, Run};
+use super::{Row, Run};
 use crate::system::{Process, Side, pyverbs};
 
 /// Where the ping-pongs exchange their numbers.
@@ -102,12 +102,9 @@ fn devinfo(run: &Run<'_>) -> Result<String, String> {
 }
 
 fn suite(run: &Run<'_>) -> Result<String, String> {
-    let system = run
-        .system
-        .as_deref()
-        .ok_or("it is not in a system of its own")?;
     let device = run.device()?;
-    pyverbs::of_system(system, run.stage, LOGS, &device, |words| {
+    let logs = run.stage.folder_of_logs().to_string_lossy();
+    pyverbs::of_system(&run.source, run.stage, &logs, &device, |words| {
         run.program(Side::A, words)
     })
 }

@@ -26,6 +26,8 @@ const PATHS: [(Place, Path); 2] = [
 const SETUP: u64 = 60;
 /// Seconds for a row, on average, on a busy machine.
 const ROW: u64 = 6;
+/// How much longer programs of another processor may take, which an emulator runs.
+const EMULATED: u64 = 10;
 
 /// How the two sides reach each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -139,30 +141,48 @@ impl Record {
 
 /// Adds a test for each program, transport and path.
 pub(super) fn add(all: &mut Catalogue) {
-    let mut groups: BTreeMap<(&str, &str), Vec<Row>> = BTreeMap::new();
-    for row in rows::all() {
-        groups
-            .entry((row.program, row.transport))
-            .or_default()
-            .push(row);
-    }
-    for ((program, transport), rows) in groups {
+    for ((program, transport), rows) in groups() {
         for (place, path) in PATHS {
             let (rows, record) = (rows.clone(), all.record.clone());
             let rows: Vec<Row> = rows.into_iter().filter(|r| runs(r, path)).collect();
             if rows.is_empty() {
                 continue;
             }
-            let seconds = SETUP + ROW * u64::try_from(rows.len()).unwrap_or(u64::MAX / ROW);
-            all.at(
-                &format!("table.{program}.{transport}"),
-                place,
-                User::Ordinary,
-                seconds,
-                move |stage| run::group(stage, &rows, path, &record),
-            );
+            let name = format!("table.{program}.{transport}");
+            let seconds = SETUP + ROW * many(rows.len());
+            all.at(&name, place, User::Ordinary, seconds, move |stage| {
+                run::group(stage, &rows, path, &record)
+            });
         }
     }
+}
+
+/// Adds a test for each program and transport, which run within one host in the system below a
+/// folder, by an emulator.
+pub(super) fn add_emulated(all: &mut Catalogue, system: &std::path::Path) {
+    for ((program, transport), rows) in groups() {
+        let (record, system) = (all.record.clone(), system.to_owned());
+        let name = format!("emulated.{program}.{transport}");
+        let seconds = EMULATED * (SETUP + ROW * many(rows.len()));
+        all.at(&name, Place::OneSpace, User::Root, seconds, move |stage| {
+            stage.enter(system.clone())?;
+            run::group(stage, &rows, Path::Local, &record)
+        });
+    }
+}
+
+/// The rows of each program and transport.
+fn groups() -> BTreeMap<(&'static str, &'static str), Vec<Row>> {
+    let mut groups: BTreeMap<(&str, &str), Vec<Row>> = BTreeMap::new();
+    for row in rows::all() {
+        let group = groups.entry((row.program, row.transport));
+        group.or_default().push(row);
+    }
+    groups
+}
+
+fn many(rows: usize) -> u64 {
+    u64::try_from(rows).unwrap_or(u64::MAX / ROW / EMULATED)
 }
 
 /// What is one process, or refused, is the same on every path.

@@ -116,7 +116,10 @@ pub(super) fn start(
     let mut words = vec!["stdbuf", "-oL", program];
     words.extend(options.iter().map(String::as_str));
     let mut launch = stage.program(side, &words);
-    launch.label(program).within(PATIENCE);
+    launch.label(program);
+    if !stage.is_elsewhere() {
+        launch.within(PATIENCE);
+    }
     launch.start()
 }
 
