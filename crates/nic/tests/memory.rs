@@ -6,8 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use common::{ALL, Buffer, End, pair, pattern, runs_over_the_wire};
-use ferroce_nic::objects::mr::{IMPLICIT, WindowRange};
-use ferroce_nic::{Mr, Window};
+use ferroce_nic::objects::mr::{Advice, IMPLICIT, WindowRange};
+use ferroce_nic::{Mr, Pd, Window};
 use ferroce_os::memory::Mapping;
 use ferroce_proto::ids::Key;
 use ferroce_proto::mr::{Access, WindowType};
@@ -289,4 +289,30 @@ fn a_null_region_sends_zeros_and_swallows_what_comes() {
     };
     a.send(4, SendOp::Write(closed), vec![anywhere(&null)]);
     assert_eq!(a.completion().status, WcStatus::RemAccessErr);
+}
+
+/// As mlx5 has it: without waiting, advice is taken for ordinary regions too, whose pages are there.
+#[test]
+fn advice_about_ordinary_regions_is_taken_unless_it_waits() {
+    let (end, other) = pair(Mtu::B1024);
+    let bytes = vec![0_u8; 4096];
+    let (addr, length) = (bytes.as_ptr() as u64, bytes.len() as u64);
+    let mr = Mr::register(&end.pd, addr, length, addr, Access::empty()).unwrap();
+    let part = |length, lkey| [Sge { addr, length, lkey }];
+    let whole = part(4096, mr.key());
+    let refused = |pd: &Arc<Pd>, advice, wait, ranges: &[Sge]| {
+        pd.advise(advice, wait, ranges).unwrap_err().errno
+    };
+    for advice in [Advice::Prefetch, Advice::PrefetchNoFault] {
+        end.pd.advise(advice, false, &whole).unwrap();
+        assert_eq!(refused(&end.pd, advice, true, &whole), libc::EINVAL);
+        assert_eq!(refused(&other.pd, advice, false, &whole), libc::EPERM);
+        let long = part(4097, mr.key());
+        assert_eq!(refused(&end.pd, advice, false, &long), libc::EFAULT);
+        let unknown = part(1, Key(mr.key().0 ^ 1));
+        assert_eq!(refused(&end.pd, advice, false, &unknown), libc::ENOENT);
+    }
+    // The region may not be written.
+    let advice = Advice::PrefetchWrite;
+    assert_eq!(refused(&end.pd, advice, false, &whole), libc::EPERM);
 }

@@ -27,6 +27,7 @@ mod hooks;
 mod netlink;
 mod next;
 mod place;
+mod said;
 mod source;
 mod tag;
 mod workdir;

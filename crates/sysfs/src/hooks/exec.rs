@@ -6,13 +6,13 @@
 //! any lock: no allocation, no loader, and the functions behind are system calls or linked.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use ferroce_os::environment::Strings;
 use ferroce_os::environment::all as environment_of_process;
 use ferroce_os::program::{PreloadObstacle, obstacle};
 
 use crate::next::hooks;
+use crate::said::is_first;
 
 /// This library's file, by which its element of the list is known.
 const OURS: &[u8] = b"libferroce-sysfs.so";
@@ -148,11 +148,9 @@ unsafe fn with_environment<R>(
     }
 }
 
-/// Says once in this process what does not work for a program, and why.
+/// Says once what does not work for a program, and why.
 fn say(path: &CStr, obstacle: PreloadObstacle) {
-    static SAID: AtomicU8 = AtomicU8::new(0);
-    let bit = 1 << obstacle as u8;
-    if SAID.fetch_or(bit, Ordering::Relaxed) & bit != 0 {
+    if !is_first(obstacle as u8) {
         return;
     }
     let parts = [
