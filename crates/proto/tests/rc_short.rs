@@ -241,7 +241,7 @@ fn next_operation(pair: &mut Pair) -> Option<Operation> {
 }
 
 #[test]
-fn on_the_wire_the_acknowledgement_may_follow_a_short_answer_and_only_that() {
+fn on_the_wire_the_acknowledgement_may_follow_an_answer_and_only_that() {
     let wire = LinkTraits {
         lossless: false,
         ..LOSSLESS
@@ -250,7 +250,8 @@ fn on_the_wire_the_acknowledgement_may_follow_a_short_answer_and_only_that() {
     for (link, answers, length, expected) in [
         (wire, true, 30, [message, word, None]),
         (wire, false, 30, [word, None, None]),
-        (wire, true, MAX_SHORT + 1, [word, message, message]),
+        (wire, true, MAX_SHORT + 1, [message, message, word]),
+        (wire, true, (64 << 10) + 1, [word, message, message]),
         (LOSSLESS, true, 30, [word, message, None]),
     ] {
         let mut pair = pair_that_owes_one_over(link);

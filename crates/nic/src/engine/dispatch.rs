@@ -60,9 +60,9 @@ impl Dispatch {
     /// Lets queue pairs that got packets answer, all of them at once.
     pub(super) fn give_turns(&mut self, now: Time) {
         self.noticed = None;
-        let few = std::mem::take(&mut self.packets) <= FEW;
+        self.packets = 0;
         for qp in self.touched.drain(..) {
-            qp.on_turn(few, now);
+            qp.on_arrivals(now);
         }
     }
 

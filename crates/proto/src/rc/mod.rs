@@ -66,6 +66,7 @@ mod window;
 
 use alloc::vec::Vec;
 
+use crate::ids::Msn;
 use crate::time::Time;
 use crate::verbs::{PostError, QpEvent, QpState, QpType, RecvWr, SendOp, SendWr};
 use crate::wire::Packet;
@@ -97,7 +98,7 @@ pub struct RcQp {
     responder: Responder,
     /// The requester sends next if both halves want to.
     requester_turn: bool,
-    /// The acknowledgement that is owed goes behind the next request.
+    /// The acknowledgement that is owed goes behind the message that is being sent.
     ack_follows: bool,
     /// The end of draining was reported since the move to SQD.
     drain_reported: bool,
@@ -278,13 +279,15 @@ impl RcQp {
         for _ in 0..3 {
             // A word goes first: the program has seen what it acknowledges, and its next request
             // may well be the end of the peer.
-            let requester_first = core::mem::take(&mut self.ack_follows)
+            let requester_first = self.ack_follows
                 || !self.responder.owes_word()
                     && (self.requester_turn || !self.responder.wants_transmit());
             if requester_first && self.transmit_request(cx, out) {
                 self.requester_turn = false;
+                self.ack_follows &= self.requester.wants_transmit(&self.shared);
                 return true;
             }
+            self.ack_follows = false;
             self.requester_turn = true;
             let sent = self.transmit_answer(cx, out);
             if sent || !self.wants_transmit() {
@@ -349,6 +352,18 @@ impl RcQp {
         self.responder.owes_only_ack() && !self.requester.wants_transmit(&self.shared)
     }
 
+    /// Requests of the peer that were taken to their ends, as acknowledgements count them.
+    #[must_use]
+    pub fn msn(&self) -> Msn {
+        self.responder.msn
+    }
+
+    /// Whether the last packet that was taken ended a message.
+    #[must_use]
+    pub fn is_between_messages(&self) -> bool {
+        self.responder.message.is_none()
+    }
+
     /// Payload bytes of a full packet.
     #[must_use]
     #[inline]
@@ -375,13 +390,13 @@ impl RcQp {
         self.requester.queue.len() >= self.shared.config.cap.max_send_wr as usize
     }
 
-    /// If a short message and an acknowledgement are all that there is to send, the message goes
-    /// first, once. On the wire the two make one run then, since the last packet of a run may be
-    /// the shorter one. The receiver of a run looks at the acknowledgement first.
+    /// If one message and an acknowledgement are all that there is to send, the message goes first,
+    /// as far as it can. On the wire the two make one run if its last packet is full, since that of
+    /// a run may be the shorter one. The receiver of a run looks at the acknowledgement first.
     pub fn let_ack_follow(&mut self) {
         self.ack_follows = !self.shared.link.lossless
             && self.responder.owes_only_ack()
-            && self.requester.sends_short();
+            && self.requester.sends_one_message();
     }
 
     /// Produces the acknowledgement or NAK that the responder owes, unless READ responses go before

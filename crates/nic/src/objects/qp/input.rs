@@ -191,11 +191,11 @@ impl Qp {
         }
     }
 
-    /// Takes the queue pair's turn to transmit: packets came in, a `few` or more. An
-    /// acknowledgement by itself may wait for the program's answer.
-    pub(crate) fn on_turn(&self, few: bool, now: Time) {
+    /// Takes the queue pair's turn to transmit: packets came in. An acknowledgement by itself may
+    /// wait for the program's answer.
+    pub(crate) fn on_arrivals(&self, now: Time) {
         let mut locked = self.lock();
-        if !self.take_ack_turn(&mut locked, few, now) {
+        if !self.take_ack_turn(&mut locked, now) {
             self.transmit(&mut locked, now);
             self.keep_timer(&mut locked);
         }
@@ -241,7 +241,7 @@ impl Qp {
     /// that comes first (`ib_send_lat -c XRC -e`).
     pub(crate) fn on_polled_turn(&self, now: Time) {
         let mut locked = self.lock();
-        if self.take_ack_turn(&mut locked, true, now) {
+        if self.take_ack_turn(&mut locked, now) {
             return;
         }
         let lossy = locked.traits.is_some_and(|traits| !traits.lossless);

@@ -71,7 +71,8 @@ impl Qp {
     ) -> R {
         let mut locked = self.with_room(locked);
         let mut now = Now::default();
-        let waits = locked.delayed_ack.on_post(|| now.look());
+        let owed = locked.transport.owed_ack();
+        let waits = locked.delayed_ack.on_post(owed, || now.look());
         let by_short_ring = locked.short_rings.longest();
         if let Transport::Rc(rc) = &mut locked.transport {
             rc.set_rendezvous_threshold(by_short_ring);
@@ -111,7 +112,8 @@ impl Qp {
         let now = clock::monotonic();
         let mut locked = self.lock();
         if answers {
-            locked.delayed_ack.on_post(|| now);
+            let owed = locked.transport.owed_ack();
+            locked.delayed_ack.on_post(owed, || now);
         }
         let result = run(&mut locked, now);
         if !is_silent(&locked) {

@@ -1,6 +1,6 @@
 //! The transport behind a queue pair, whichever its type: what the device asks of each of them.
 
-use ferroce_proto::ids::{Psn, Qpn};
+use ferroce_proto::ids::{Msn, Psn, Qpn};
 use ferroce_proto::iwarp::IwQp;
 use ferroce_proto::mr::{Pieces, Rights};
 use ferroce_proto::rc::{Cx, Direct, DirectRun, Grant, LinkTraits, LocalCx, ModifyError, RcQp};
@@ -316,6 +316,14 @@ impl Transport {
     /// As [`RcQp::owes_only_ack`].
     pub(super) fn owes_only_ack(&self) -> bool {
         matches!(self, Self::Rc(rc) if rc.owes_only_ack())
+    }
+
+    /// The message whose acknowledgement is all that is to be sent, if the last packet ended one.
+    pub(super) fn owed_ack(&self) -> Option<Msn> {
+        match self {
+            Self::Rc(rc) if rc.is_between_messages() && rc.owes_only_ack() => Some(rc.msn()),
+            _ => None,
+        }
     }
 
     /// As [`RcQp::is_unanswered`].

@@ -24,6 +24,9 @@ use crate::wire::{Bth, pad_count, padded_len};
 /// Bytes of a short message at most. A longer one costs so much by its bytes that nothing else
 /// counts.
 pub const MAX_SHORT: u32 = 1024;
+/// Bytes of a message that may go before an acknowledgement: not much longer on the wire than the
+/// peer's wait for a packet.
+const MAX_AHEAD: u32 = 64 << 10;
 
 impl RcQp {
     /// Whether [`post_send`](Self::post_send) and [`poll_short`](Self::poll_short) look at the
@@ -93,10 +96,10 @@ impl RcQp {
 }
 
 impl Requester {
-    /// Whether a short message is all that there is to send.
-    pub(in crate::rc) fn sends_short(&self) -> bool {
-        let short = |wqe: &Wqe| wqe.packets == 1 && wqe.length <= MAX_SHORT;
-        self.queue.last_at_cursor().is_some_and(short)
+    /// Whether one message, after which an acknowledgement may go, is all that there is to send.
+    pub(in crate::rc) fn sends_one_message(&self) -> bool {
+        let is_soon_sent = |wqe: &Wqe| wqe.length <= MAX_AHEAD;
+        self.queue.last_at_cursor().is_some_and(is_soon_sent)
             && self.probe != Probe::Wanted
             && self.selective_repeat.is_empty()
     }

@@ -86,26 +86,26 @@ impl Qp {
     /// Its turn to transmit, where an acknowledgement by itself is all that there is to say: it
     /// waits for the program's answer, or goes out at once. Returns whether that is all.
     ///
-    /// On the wire it waits only for another Ferroce, after a `few` packets, so that no stream
-    /// waits for it, and if nothing of its own is unanswered. Two that send to each other without
-    /// waiting for messages would wait for each other's acknowledgements.
-    pub(in crate::objects::qp) fn take_ack_turn(
-        &self,
-        locked: &mut Locked,
-        few: bool,
-        now: Time,
-    ) -> bool {
+    /// In the middle of a message it never waits: the sender's window may be full. On the wire it
+    /// waits only for another Ferroce, and if nothing of its own is unanswered. Two that send to
+    /// each other without waiting for messages would wait for each other's acknowledgements.
+    pub(in crate::objects::qp) fn take_ack_turn(&self, locked: &mut Locked, now: Time) -> bool {
         let Some(lossless) = locked.traits.map(|traits| traits.lossless) else {
             return false;
         };
-        let may = !locked.queued && !locked.retired && locked.transport.owes_only_ack();
+        if locked.queued || locked.retired || !locked.transport.owes_only_ack() {
+            return false;
+        }
         let is_ferroce_peer = self.is_ferroce_peer.load(Ordering::Relaxed);
-        let may_wait = lossless || few && is_ferroce_peer && !locked.transport.is_unanswered();
-        if may && may_wait && locked.delayed_ack.holds_ack(now) {
+        let may_wait = lossless || is_ferroce_peer && !locked.transport.is_unanswered();
+        if may_wait
+            && let Some(msn) = locked.transport.owed_ack()
+            && locked.delayed_ack.holds_ack(msn, now)
+        {
             self.keep_timer(locked);
             return true;
         }
-        may && lossless && self.acknowledge_at_once(locked)
+        lossless && self.acknowledge_at_once(locked)
     }
 
     /// Sends the acknowledgement, if that is all that there is to say and it can go at once.

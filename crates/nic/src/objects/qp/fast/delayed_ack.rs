@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use ferroce_proto::ids::Msn;
 use ferroce_proto::time::Time;
 
 /// Answers in a row that make a conversation.
@@ -120,6 +121,8 @@ impl RingDelayedAck {
 #[derive(Debug, Default)]
 pub(in crate::objects::qp) struct PacketDelayedAck {
     answers: Answers<Time>,
+    /// The last message that is known of.
+    msn: Msn,
     /// Until when an acknowledgement waits.
     holds: Option<Time>,
 }
@@ -127,19 +130,36 @@ pub(in crate::objects::qp) struct PacketDelayedAck {
 impl PacketDelayedAck {
     /// A message came, and an acknowledgement is all that there is to say. Whether that is to wait,
     /// until [`due`](Self::due).
-    pub(in crate::objects::qp) fn holds_ack(&mut self, now: Time) -> bool {
-        self.answers.on_message(now);
-        self.holds = self.answers.are_the_rule().then_some(now + SOON);
+    pub(in crate::objects::qp) fn holds_ack(&mut self, msn: Msn, now: Time) -> bool {
+        if self.on_message(msn, now) {
+            self.holds = self.answers.are_the_rule().then_some(now + SOON);
+        }
         self.holds.is_some()
     }
 
-    /// The program has posted something. An acknowledgement that still waits says by itself that
-    /// this is soon; if there is none, the time does, which it costs something to look at. Returns
-    /// whether one waits.
-    pub(in crate::objects::qp) fn on_post(&mut self, now: impl FnOnce() -> Time) -> bool {
-        let waits = self.holds.take().is_some();
-        self.answers.on_sent(|at| waits || now().since(at) < SOON);
-        waits
+    /// A message came. Returns whether it was not known of: those that come together are one.
+    fn on_message(&mut self, msn: Msn, now: Time) -> bool {
+        let is_new = std::mem::replace(&mut self.msn, msn) != msn;
+        if is_new {
+            self.answers.on_message(now);
+        }
+        is_new
+    }
+
+    /// The program has posted something while the acknowledgement of the message `owed` had no turn
+    /// yet, if there is such a message: it saw the bytes at once, which is soon. So is an answer
+    /// for which an acknowledgement waits. Otherwise the time says it, which it costs something to
+    /// look at. Returns whether an acknowledgement goes with what was posted.
+    pub(in crate::objects::qp) fn on_post(
+        &mut self,
+        owed: Option<Msn>,
+        now: impl FnOnce() -> Time,
+    ) -> bool {
+        let is_new = owed.is_some_and(|msn| self.on_message(msn, Time(0)));
+        let goes = self.holds.take().is_some() || is_new && self.answers.are_the_rule();
+        self.answers
+            .on_sent(|at| goes || is_new || now().since(at) < SOON);
+        goes
     }
 
     /// Whether nothing is to be learnt from what the program posts now.
@@ -205,47 +225,70 @@ mod tests {
 
     const STEP: Duration = Duration::from_micros(10);
 
-    /// A conversation at `now`.
-    fn conversation(now: Time) -> PacketDelayedAck {
-        let mut delayed_ack = PacketDelayedAck::default();
-        for _ in 0..HABIT {
-            assert!(!delayed_ack.holds_ack(now));
-            delayed_ack.on_post(|| now + STEP);
+    impl PacketDelayedAck {
+        /// A conversation at `now`.
+        fn conversation(now: Time) -> Self {
+            let mut delayed_ack = Self::default();
+            for _ in 0..HABIT {
+                assert!(!delayed_ack.holds_next(now));
+                delayed_ack.on_post(None, || now + STEP);
+            }
+            delayed_ack
         }
-        delayed_ack
+
+        /// [`holds_ack`](Self::holds_ack) for the next message.
+        fn holds_next(&mut self, now: Time) -> bool {
+            self.holds_ack(self.msn.next(), now)
+        }
     }
 
     #[test]
     fn the_acknowledgement_waits_where_answers_come_soon() {
         let now = Time(1_000_000);
-        let mut delayed_ack = conversation(now);
-        assert!(delayed_ack.holds_ack(now));
+        let mut delayed_ack = PacketDelayedAck::conversation(now);
+        assert!(delayed_ack.holds_next(now));
         assert_eq!(delayed_ack.due(), Some(now + SOON));
-        delayed_ack.on_post(|| unreachable!("what waits has not waited for long"));
+        assert!(
+            delayed_ack.holds_ack(delayed_ack.msn, now + STEP),
+            "no other message"
+        );
+        assert_eq!(delayed_ack.due(), Some(now + SOON));
+        delayed_ack.on_post(None, || unreachable!("what waits has not waited for long"));
         assert_eq!(delayed_ack.due(), None);
-        assert!(delayed_ack.holds_ack(now));
+        assert!(delayed_ack.holds_next(now));
         assert!(!delayed_ack.ends(now + STEP) && delayed_ack.ends(now + SOON));
-        assert!(!delayed_ack.holds_ack(now), "no answer came");
+        assert!(!delayed_ack.holds_next(now), "no answer came");
+    }
+
+    #[test]
+    fn an_answer_may_come_before_the_acknowledgement_has_its_turn() {
+        let mut delayed_ack = PacketDelayedAck::default();
+        for round in 0..2 * HABIT {
+            let msn = Some(delayed_ack.msn.next());
+            let goes = delayed_ack.on_post(msn, || unreachable!("it is soon"));
+            assert_eq!(goes, round >= HABIT);
+        }
+        assert!(delayed_ack.holds_next(Time(1_000_000)));
     }
 
     #[test]
     fn a_stream_and_late_answers_are_no_conversation() {
         let now = Time(1_000_000);
-        let mut delayed_ack = conversation(now);
-        assert!(delayed_ack.holds_ack(now));
+        let mut delayed_ack = PacketDelayedAck::conversation(now);
+        assert!(delayed_ack.holds_next(now));
         assert!(
-            !delayed_ack.holds_ack(now),
+            !delayed_ack.holds_next(now),
             "a second message before an answer"
         );
-        let mut delayed_ack = conversation(now);
-        assert!(delayed_ack.holds_ack(now));
+        let mut delayed_ack = PacketDelayedAck::conversation(now);
+        assert!(delayed_ack.holds_next(now));
         assert!(delayed_ack.ends(now + SOON));
-        delayed_ack.on_post(|| now + SOON);
-        assert!(!delayed_ack.holds_ack(now));
+        delayed_ack.on_post(None, || now + SOON);
+        assert!(!delayed_ack.holds_next(now));
         let mut delayed_ack = PacketDelayedAck::default();
         for _ in 0..=HABIT {
-            assert!(!delayed_ack.holds_ack(now));
-            delayed_ack.on_post(|| now + SOON);
+            assert!(!delayed_ack.holds_next(now));
+            delayed_ack.on_post(None, || now + SOON);
         }
     }
 }

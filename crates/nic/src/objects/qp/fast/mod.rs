@@ -230,7 +230,7 @@ impl Qp {
         let speaks = fast.wants_turn();
         drop(fast);
         if speaks {
-            self.on_turn(true, now);
+            self.on_arrivals(now);
         }
     }
 
@@ -244,7 +244,7 @@ impl Qp {
         let speaks = locked.transport.wants_transmit();
         drop(locked);
         if speaks {
-            self.on_turn(true, now);
+            self.on_arrivals(now);
         }
     }
 

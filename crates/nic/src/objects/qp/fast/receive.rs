@@ -160,7 +160,7 @@ impl Qp {
         let speaks = locked.transport.wants_transmit();
         drop(locked);
         if speaks {
-            self.on_turn(true, now);
+            self.on_arrivals(now);
         }
     }
 
