@@ -246,17 +246,25 @@ fn on_the_wire_the_acknowledgement_may_follow_an_answer_and_only_that() {
         lossless: false,
         ..LOSSLESS
     };
-    let (word, message) = (Some(Operation::Acknowledge), Some(Operation::Send));
-    for (link, answers, length, expected) in [
-        (wire, true, 30, [message, word, None]),
-        (wire, false, 30, [word, None, None]),
-        (wire, true, MAX_SHORT + 1, [message, message, word]),
-        (wire, true, (64 << 10) + 1, [word, message, message]),
-        (LOSSLESS, true, 30, [word, message, None]),
+    let word = Some(Operation::Acknowledge);
+    let (send, write) = (Some(Operation::Send), Some(Operation::Write));
+    let (long, most) = (MAX_SHORT + 1, 64 << 10);
+    for (link, length, operation, expected) in [
+        (wire, 30, send, [send, word, None]),
+        (wire, 0, None, [word, None, None]),
+        (wire, long, send, [word, send, send]),
+        (wire, long, write, [write, write, word]),
+        (wire, most + 1, write, [word, write, write]),
+        (LOSSLESS, 30, send, [word, send, None]),
     ] {
         let mut pair = pair_that_owes_one_over(link);
-        let answer = wr(2, SendOp::Send, vec![pair.sge(Side::B, 0, length)]);
-        if answers {
+        let op = match operation {
+            Some(Operation::Send) => Some(SendOp::Send),
+            Some(_) => Some(SendOp::Write(remote(pair.key(Side::A), 0))),
+            None => None,
+        };
+        if let Some(op) = op {
+            let answer = wr(2, op, vec![pair.sge(Side::B, 0, length)]);
             let now = pair.now;
             let posted = pair.b.with(now, |qp, cx| qp.post_send(cx, answer));
             posted.expect("there is room");
@@ -265,6 +273,27 @@ fn on_the_wire_the_acknowledgement_may_follow_an_answer_and_only_that() {
         let sent = [(); 3].map(|()| next_operation(&mut pair));
         assert_eq!(sent, expected, "{length} bytes over {link:?}");
     }
+}
+
+#[test]
+fn no_more_goes_before_the_acknowledgement_than_the_message_that_it_may_follow() {
+    let mut pair = pair_that_owes_one_over(LinkTraits {
+        lossless: false,
+        ..LOSSLESS
+    });
+    let now = pair.now;
+    let write = |pair: &mut Pair| {
+        let op = SendOp::Write(remote(pair.key(Side::A), 0));
+        let answer = wr(2, op, vec![pair.sge(Side::B, 0, MAX_SHORT + 1)]);
+        let posted = pair.b.with(now, |qp, cx| qp.post_send(cx, answer));
+        posted.expect("there is room");
+    };
+    write(&mut pair);
+    pair.b.qp.let_ack_follow();
+    write(&mut pair);
+    let sent = [(); 4].map(|()| next_operation(&mut pair));
+    let (word, message) = (Some(Operation::Acknowledge), Some(Operation::Write));
+    assert_eq!(sent, [message, message, word, message]);
 }
 
 #[test]

@@ -52,10 +52,9 @@ pub(crate) fn tests_for_aarch64(workspace: &Workspace, words: &[&str]) -> Comman
         format!("CARGO_TARGET_{triple}_{name}")
     };
     test.env(setting("LINKER"), system.tool("gcc"));
-    test.env(
-        setting("RUNNER"),
-        "qemu-aarch64-static -L /usr/aarch64-linux-gnu",
-    );
+    test.env(setting("RUNNER"), "qemu-aarch64-static");
+    // A variable, so that processes that a test starts find their loader, too.
+    test.env("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu");
     test
 }
 

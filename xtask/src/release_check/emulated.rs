@@ -58,7 +58,10 @@ const NIC: [&str; 6] = [
     "unwanted::tests::a_flooded_socket",
 ];
 
-/// Builds and runs the unit tests.
+/// Conformance cases that run: those within a host. 1 GiB would take a quarter of an hour.
+const CASES: [&str; 4] = ["c_local", "rust_local", "--skip", "1_gib"];
+
+/// Builds and runs the unit tests, and the conformance cases within a host.
 pub(super) fn check(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     for (name, beyond) in CRATES {
         let mut command = dist::tests_for_aarch64(workspace, &["-p", name, "--lib"]);
@@ -68,7 +71,10 @@ pub(super) fn check(workspace: &Workspace, tally: &mut Tally) -> Result<(), Stri
         }
         unit::count(command, &format!("release.emulated {name}"), tally)?;
     }
-    Ok(())
+    let conformance = ["-p", "ferroce-conformance", "--test", "conformance"];
+    let mut command = dist::tests_for_aarch64(workspace, &conformance);
+    command.arg("--").args(CASES);
+    unit::count(command, "release.emulated conformance", tally)
 }
 
 /// Runs the transport's tests of random runs, too, which take an hour.

@@ -62,7 +62,8 @@ fn checks() -> Vec<Check> {
     let lint = "no error in the packages of Debian";
     let schemas = "YAML files and bill of materials, by the schemas of their readers";
     let crates = "a program on the crates as they are packed";
-    let emulated = "unit tests of four crates for aarch64, emulated";
+    let emulated =
+        "unit tests of four crates, and conformance within a host, for aarch64, emulated";
     let runs = "the transport's tests of random runs for aarch64, emulated: an hour";
     let programs = "the table of programs within a host for aarch64, emulated";
     let clients = "all rows of [clients.md](clients.md)";

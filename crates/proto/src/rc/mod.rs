@@ -98,8 +98,8 @@ pub struct RcQp {
     responder: Responder,
     /// The requester sends next if both halves want to.
     requester_turn: bool,
-    /// The acknowledgement that is owed goes behind the message that is being sent.
-    ack_follows: bool,
+    /// Packets of a message that go before the acknowledgement that is owed.
+    ahead_of_ack: u32,
     /// The end of draining was reported since the move to SQD.
     drain_reported: bool,
     /// The queue pair has migrated by itself, and its owner does not know.
@@ -115,7 +115,7 @@ impl RcQp {
             requester: Requester::new(),
             responder: Responder::default(),
             requester_turn: false,
-            ack_follows: false,
+            ahead_of_ack: 0,
             drain_reported: false,
             migrated: false,
         }
@@ -279,15 +279,16 @@ impl RcQp {
         for _ in 0..3 {
             // A word goes first: the program has seen what it acknowledges, and its next request
             // may well be the end of the peer.
-            let requester_first = self.ack_follows
+            let goes_ahead = self.ahead_of_ack > 0 && self.responder.owes_only_ack();
+            let requester_first = goes_ahead
                 || !self.responder.owes_word()
                     && (self.requester_turn || !self.responder.wants_transmit());
             if requester_first && self.transmit_request(cx, out) {
                 self.requester_turn = false;
-                self.ack_follows &= self.requester.wants_transmit(&self.shared);
+                self.ahead_of_ack = self.ahead_of_ack.saturating_sub(1);
                 return true;
             }
-            self.ack_follows = false;
+            self.ahead_of_ack = 0;
             self.requester_turn = true;
             let sent = self.transmit_answer(cx, out);
             if sent || !self.wants_transmit() {
@@ -390,13 +391,16 @@ impl RcQp {
         self.requester.queue.len() >= self.shared.config.cap.max_send_wr as usize
     }
 
-    /// If one message and an acknowledgement are all that there is to send, the message goes first,
-    /// as far as it can. On the wire the two make one run if its last packet is full, since that of
-    /// a run may be the shorter one. The receiver of a run looks at the acknowledgement first.
+    /// If a short message, or a WRITE, and an acknowledgement are all that there is to send, the
+    /// message goes first, once. On the wire a short one makes one run with the acknowledgement,
+    /// since the last packet of a run may be the shorter one, and the receiver of that run looks at
+    /// the acknowledgement first. A longer SEND goes second: its receiver would have the completion
+    /// of the answer before that of its own request.
     pub fn let_ack_follow(&mut self) {
-        self.ack_follows = !self.shared.link.lossless
-            && self.responder.owes_only_ack()
-            && self.requester.sends_one_message();
+        self.ahead_of_ack = 0;
+        if !self.shared.link.lossless && self.responder.owes_only_ack() {
+            self.ahead_of_ack = self.requester.packets_ahead_of_ack();
+        }
     }
 
     /// Produces the acknowledgement or NAK that the responder owes, unless READ responses go before
@@ -515,6 +519,7 @@ impl RcQp {
         self.shared.reset();
         self.requester = Requester::new();
         self.responder = Responder::default();
+        self.ahead_of_ack = 0;
     }
 
     /// Tells the program once that the send queue has drained after a move to SQD.

@@ -247,7 +247,7 @@ impl Qp {
         let lossy = locked.traits.is_some_and(|traits| !traits.lossless);
         let may_answer = self.qp_type != QpType::XrcRecv;
         let may_wait = lossy && may_answer && !locked.queued && !locked.retired;
-        if may_wait && locked.transport.owes_only_ack() {
+        if may_wait && locked.transport.owed_ack().is_some() {
             if !std::mem::replace(&mut locked.holds_ack, true) {
                 self.services().push_ready(self.me());
             }

@@ -71,7 +71,7 @@ impl Qp {
     ) -> R {
         let mut locked = self.with_room(locked);
         let mut now = Now::default();
-        let owed = locked.transport.owed_ack();
+        let owed = self.ack_that_may_wait(&locked);
         let waits = locked.delayed_ack.on_post(owed, || now.look());
         let by_short_ring = locked.short_rings.longest();
         if let Transport::Rc(rc) = &mut locked.transport {
@@ -112,8 +112,7 @@ impl Qp {
         let now = clock::monotonic();
         let mut locked = self.lock();
         if answers {
-            let owed = locked.transport.owed_ack();
-            locked.delayed_ack.on_post(owed, || now);
+            locked.delayed_ack.on_post(None, || now);
         }
         let result = run(&mut locked, now);
         if !is_silent(&locked) {

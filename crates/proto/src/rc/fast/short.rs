@@ -24,8 +24,7 @@ use crate::wire::{Bth, pad_count, padded_len};
 /// Bytes of a short message at most. A longer one costs so much by its bytes that nothing else
 /// counts.
 pub const MAX_SHORT: u32 = 1024;
-/// Bytes of a message that may go before an acknowledgement: not much longer on the wire than the
-/// peer's wait for a packet.
+/// Bytes of a WRITE that may go before an acknowledgement: a turn to transmit.
 const MAX_AHEAD: u32 = 64 << 10;
 
 impl RcQp {
@@ -96,12 +95,18 @@ impl RcQp {
 }
 
 impl Requester {
-    /// Whether one message, after which an acknowledgement may go, is all that there is to send.
-    pub(in crate::rc) fn sends_one_message(&self) -> bool {
-        let is_soon_sent = |wqe: &Wqe| wqe.length <= MAX_AHEAD;
-        self.queue.last_at_cursor().is_some_and(is_soon_sent)
-            && self.probe != Probe::Wanted
-            && self.selective_repeat.is_empty()
+    /// Packets of the only message that there is to send, if an acknowledgement may follow it.
+    pub(in crate::rc) fn packets_ahead_of_ack(&self) -> u32 {
+        let may = |wqe: &&Wqe| match wqe.wr.op {
+            // Nobody is told that it has come.
+            SendOp::Write(_) => wqe.length <= MAX_AHEAD,
+            _ => wqe.packets == 1 && wqe.length <= MAX_SHORT,
+        };
+        let nothing_else = self.probe != Probe::Wanted && self.selective_repeat.is_empty();
+        let message = self.queue.last_at_cursor().filter(may);
+        message
+            .filter(|_| nothing_else)
+            .map_or(0, |wqe| wqe.packets)
     }
 
     /// The next packet, if it is all that there is to send, a whole short message, and may go out

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::Ordering;
 
+use ferroce_proto::ids::Msn;
 use ferroce_proto::time::Time;
 use ferroce_proto::verbs::RecvWr;
 use ferroce_proto::wire::{Brief, BriefKind};
@@ -85,10 +86,6 @@ impl Qp {
 
     /// Its turn to transmit, where an acknowledgement by itself is all that there is to say: it
     /// waits for the program's answer, or goes out at once. Returns whether that is all.
-    ///
-    /// In the middle of a message it never waits: the sender's window may be full. On the wire it
-    /// waits only for another Ferroce, and if nothing of its own is unanswered. Two that send to
-    /// each other without waiting for messages would wait for each other's acknowledgements.
     pub(in crate::objects::qp) fn take_ack_turn(&self, locked: &mut Locked, now: Time) -> bool {
         let Some(lossless) = locked.traits.map(|traits| traits.lossless) else {
             return false;
@@ -96,16 +93,26 @@ impl Qp {
         if locked.queued || locked.retired || !locked.transport.owes_only_ack() {
             return false;
         }
-        let is_ferroce_peer = self.is_ferroce_peer.load(Ordering::Relaxed);
-        let may_wait = lossless || is_ferroce_peer && !locked.transport.is_unanswered();
-        if may_wait
-            && let Some(msn) = locked.transport.owed_ack()
+        if let Some(msn) = self.ack_that_may_wait(locked)
             && locked.delayed_ack.holds_ack(msn, now)
         {
             self.keep_timer(locked);
             return true;
         }
         lossless && self.acknowledge_at_once(locked)
+    }
+
+    /// The message whose acknowledgement is all that there is to say and may wait for an answer, if
+    /// none waits otherwise ([`on_polled_turn`](Self::on_polled_turn)).
+    ///
+    /// In the middle of a message it never waits: the sender's window may be full. On the wire it
+    /// waits only for another Ferroce, and if nothing of its own is unanswered. Two that send to
+    /// each other without waiting for messages would wait for each other's acknowledgements.
+    pub(in crate::objects::qp) fn ack_that_may_wait(&self, locked: &Locked) -> Option<Msn> {
+        let lossless = locked.traits?.lossless;
+        let may_wait = lossless
+            || self.is_ferroce_peer.load(Ordering::Relaxed) && !locked.transport.is_unanswered();
+        (may_wait && !locked.holds_ack).then(|| locked.transport.owed_ack())?
     }
 
     /// Sends the acknowledgement, if that is all that there is to say and it can go at once.
