@@ -291,7 +291,7 @@ fn a_null_region_sends_zeros_and_swallows_what_comes() {
     assert_eq!(a.completion().status, WcStatus::RemAccessErr);
 }
 
-/// As mlx5 has it: without waiting, advice is taken for ordinary regions too, whose pages are there.
+/// As mlx5 has it: without waiting, advice is taken for ordinary regions, whose pages are there.
 #[test]
 fn advice_about_ordinary_regions_is_taken_unless_it_waits() {
     let (end, other) = pair(Mtu::B1024);

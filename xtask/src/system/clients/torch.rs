@@ -65,7 +65,7 @@ fn gloo(run: &Run<'_>) -> Result<String, String> {
     let store = run.stage.file("store");
     let io = |e: std::io::Error| format!("{}: {e}", store.display());
     std::fs::create_dir(&store).map_err(io)?;
-    // Both processes write there, as whoever they run.
+    // The programs may run as another user.
     std::fs::set_permissions(&store, Permissions::from_mode(0o777)).map_err(io)?;
     let store = store.to_string_lossy();
     let device = run.device()?;

@@ -42,7 +42,7 @@ impl Waiter for Qp {
 
 impl Qp {
     /// A packet of `len` bytes for this queue pair, ICRC checked. Answers wait for
-    /// [`on_turn`](Self::on_turn), so that one answers a whole batch.
+    /// [`on_arrivals`](Self::on_arrivals), so that one answers a whole batch.
     ///
     /// # Errors
     /// Why it was dropped.

@@ -41,7 +41,7 @@ pub(super) struct Locked {
     pub(super) seen: Time,
     /// The entry in the table of timers.
     pub(super) timer: Option<Time>,
-    /// In the ready list, or waiting for its link: [`Qp::on_turn`] will be called.
+    /// In the ready list, or waiting for its link: it will have a turn to transmit.
     pub(super) queued: bool,
     /// In the ready list for an acknowledgement that waits for something to go with.
     pub(super) holds_ack: bool,
