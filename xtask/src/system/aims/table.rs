@@ -167,6 +167,10 @@ const WRITE_LAT: &[&str] = &["ib_write_lat", "-s", "8", "-n", "100000"];
 const ATOMIC_LAT: &[&str] = &["ib_atomic_lat", "-n", "100000"];
 const FAR_SEND_LAT: &[&str] = &["ib_send_lat", "-s", "8", "-n", "30000"];
 const FAR_WRITE_LAT: &[&str] = &["ib_write_lat", "-s", "8", "-n", "30000"];
+const FAR_SEND_LAT_4K: &[&str] = &["ib_send_lat", "-s", "4096", "-n", "20000"];
+const FAR_WRITE_LAT_4K: &[&str] = &["ib_write_lat", "-s", "4096", "-n", "20000"];
+const FAR_SEND_LAT_64K: &[&str] = &["ib_send_lat", "-s", "65536", "-n", "10000"];
+const FAR_WRITE_LAT_64K: &[&str] = &["ib_write_lat", "-s", "65536", "-n", "10000"];
 
 /// All of them.
 pub(super) const AIMS: &[Aim] = &[
@@ -283,6 +287,19 @@ pub(super) const AIMS: &[Aim] = &[
     ),
     ping("WRITE 8 B latency", 1500, FAR_WRITE_LAT, Probe::Sockperf),
     ping("SEND 8 B latency", 9000, FAR_SEND_LAT, Probe::Sockperf),
+    // Who waits for a WRITE looks at its memory, and not at its queue.
+    ping(
+        "WRITE 4 KiB latency",
+        1500,
+        FAR_WRITE_LAT_4K,
+        Probe::Perftest(FAR_SEND_LAT_4K),
+    ),
+    ping(
+        "WRITE 64 KiB latency",
+        1500,
+        FAR_WRITE_LAT_64K,
+        Probe::Perftest(FAR_SEND_LAT_64K),
+    ),
     loss("WRITE 64 KiB, 0.1 % lost", WRITE, 1),
     loss("READ 64 KiB, 0.1 % lost", READ, 1),
     loss("SEND 64 KiB, 0.1 % lost", SEND, 1),
