@@ -287,7 +287,7 @@ pub(super) const AIMS: &[Aim] = &[
     ),
     ping("WRITE 8 B latency", 1500, FAR_WRITE_LAT, Probe::Sockperf),
     ping("SEND 8 B latency", 9000, FAR_SEND_LAT, Probe::Sockperf),
-    // Who waits for a WRITE looks at its memory, and not at its queue.
+    // A program that waits for a WRITE looks at its memory, and not at its queue.
     ping(
         "WRITE 4 KiB latency",
         1500,
