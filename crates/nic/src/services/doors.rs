@@ -3,9 +3,9 @@
 //! A door is readable while its channel has an event. While it is *open* it is readable also while
 //! the device has work: the program, which is woken for that, makes the round that makes the event
 //! when it asks for one (`engine/wait.rs`). Only a program that has set `O_NONBLOCK` can be woken
-//! without an event: there the call says EAGAIN. The example of `ibv_get_cq_event(3)` takes that
-//! for an error all the same: after its `poll` the call is to have an event. So a door opens when
-//! a program that has heard EAGAIN before arms a queue of a channel in that mode.
+//! without an event: there the call says EAGAIN. The example of `ibv_get_cq_event(3)` takes EAGAIN
+//! for an error, since it calls only when `poll` has told of an event. So a door opens when a
+//! program that has heard EAGAIN before arms a queue of a channel in that mode.
 //!
 //! Work that wakes several threads is done by one of them, and the others wake for nothing. So only
 //! the doors of one thread are open. Where several threads arm queues the device thread does the

@@ -85,9 +85,9 @@ const fn answered(work: &'static str, load: [&'static str; 3]) -> Aim {
     }
 }
 
-/// Makes the aims of servers with so many connections and requests of so many bytes: the requests
-/// answered in a second when all clients ask again at once, and the server's processor time for one
-/// then, and at some tenth and hundredth of that rate.
+/// Makes the aims of servers, each with a number of connections and of bytes in a request. Measured
+/// are the requests answered in a second when all clients ask again at once, and the server's
+/// processor time for one request, at that rate and at some tenth and hundredth of it.
 macro_rules! crowds {
     ($($connections:literal $bytes:literal),* $(,)?) => {
         &[$(

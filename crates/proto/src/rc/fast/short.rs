@@ -102,11 +102,11 @@ impl Requester {
             SendOp::Write(_) => wqe.length <= MAX_AHEAD,
             _ => wqe.packets == 1 && wqe.length <= MAX_SHORT,
         };
-        let nothing_else = self.probe != Probe::Wanted && self.selective_repeat.is_empty();
+        if self.probe == Probe::Wanted || !self.selective_repeat.is_empty() {
+            return 0;
+        }
         let message = self.queue.last_at_cursor().filter(may);
-        message
-            .filter(|_| nothing_else)
-            .map_or(0, |wqe| wqe.packets)
+        message.map_or(0, |wqe| wqe.packets)
     }
 
     /// The next packet, if it is all that there is to send, a whole short message, and may go out

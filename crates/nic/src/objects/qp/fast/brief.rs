@@ -90,7 +90,7 @@ impl Qp {
         let Some(lossless) = locked.traits.map(|traits| traits.lossless) else {
             return false;
         };
-        if locked.queued || locked.retired || !locked.transport.owes_only_ack() {
+        if locked.queued || locked.retired {
             return false;
         }
         if let Some(msn) = self.ack_that_may_wait(locked)
@@ -99,7 +99,7 @@ impl Qp {
             self.keep_timer(locked);
             return true;
         }
-        lossless && self.acknowledge_at_once(locked)
+        lossless && locked.transport.owes_only_ack() && self.acknowledge_at_once(locked)
     }
 
     /// The message whose acknowledgement is all that there is to say and may wait for an answer, if
