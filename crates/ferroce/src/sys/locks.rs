@@ -2,3 +2,5 @@
 
 pub(super) use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard};
+
+pub(super) use ferroce_os::lock::{Lock, LockGuard};

@@ -2,68 +2,33 @@
 
 mod batch;
 mod chain;
+#[cfg(test)]
+mod model;
 mod receive;
 mod special;
+mod turns;
 
 use std::ptr;
 use std::sync::Arc;
 
-use ferroce_abi::types::{ibv_send_wr, ibv_sge};
-use ferroce_os::lock::{Lock, LockGuard};
-
 use super::held::{Held, Refused};
 use super::ledger::NewWork;
+use super::locks;
 use super::pieces::{Few, Memory, length, refused};
 use super::work::{Addressee, Command, Destination, Order, Reached};
 use super::{Domain, QueuePairHandle, Reader};
 use crate::qp::Operation;
 use crate::{Error, Result};
 use chain::{Takes, WorkRequest};
+use ferroce_abi::types::{ibv_send_wr, ibv_sge};
+use turns::SendTurn;
 
 pub(crate) use batch::Checked;
 pub(super) use chain::Operations;
+pub(super) use turns::Turns;
 
 /// What work is to its reader: the tag, and the reader.
 pub(crate) type Task = (u64, Reader);
-
-/// The turns of threads that post to a queue pair, one for each of its queues.
-///
-/// Invariant: work that a turn's thread has noted is posted, or not noted any more, when the turn
-/// ends.
-/// Enforced by: all functions that post take the turn first; a reset takes both.
-/// If broken: a reset lets go of memory that the device then works on.
-pub(super) struct Turns {
-    /// With the last work request of the queue, if it will complete without a word.
-    send: Lock<Option<u64>>,
-    receive: Lock<()>,
-}
-
-/// The right to post to a send queue.
-pub(super) type SendTurn<'q> = LockGuard<'q, Option<u64>>;
-
-impl Turns {
-    pub(super) fn new() -> Self {
-        Self {
-            send: Lock::new(None),
-            receive: Lock::new(()),
-        }
-    }
-
-    #[inline(always)]
-    fn send(&self) -> SendTurn<'_> {
-        self.send.lock()
-    }
-
-    #[inline(always)]
-    fn receive(&self) -> LockGuard<'_, ()> {
-        self.receive.lock()
-    }
-
-    /// Waits until no thread posts, and keeps all from it.
-    pub(super) fn both(&self) -> (SendTurn<'_>, LockGuard<'_, ()>) {
-        (self.send(), self.receive())
-    }
-}
 
 impl QueuePairHandle {
     /// `ibv_post_send` of one work request; the `wr_id`.
