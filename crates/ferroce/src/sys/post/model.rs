@@ -27,6 +27,8 @@ use loom::thread;
 
 use turns::Turns;
 
+const LET_GO: &str = "the device works on memory that is let go of";
+
 /// How often work has ended for its program: completed, flushed or refused.
 #[derive(Default)]
 struct Ledger {
@@ -93,6 +95,10 @@ impl Modelled {
         let taken = {
             let mut device = self.device.lock().unwrap();
             if !device.is_reset {
+                assert!(
+                    self.ledger.lock().unwrap().outstanding.contains(&id),
+                    "{LET_GO}"
+                );
                 device.works_on.push(id);
             }
             !device.is_reset
@@ -114,7 +120,7 @@ impl Modelled {
         let posted = self.ledger.lock().unwrap().outstanding.clone();
         for id in posted {
             let works_on = self.device.lock().unwrap().works_on.contains(&id);
-            assert!(!works_on, "the device works on memory that is let go of");
+            assert!(!works_on, "{LET_GO}");
             self.ledger.lock().unwrap().end(id);
         }
     }
