@@ -1,15 +1,19 @@
-//! Times of polled messages by this crate and by the functions of C, by turns:
-//! `cargo bench -p ferroce --bench side_by_side`.
+//! Times of messages by this crate and by what a program would use otherwise, by turns:
+//! `cargo bench -p ferroce --features tokio --bench side_by_side`.
 //!
-//! First the processor's time of one thread that has both ends, which other programs of the machine
-//! hardly change. Then between two processes, for an idle machine: the loops are those of
-//! `ib_send_lat` and `ib_send_bw`. Both ends do the same runs in the same order, which is all that
-//! keeps them together.
+//! First the processor's time of one thread that has both ends, polled, by this crate and by the
+//! functions of C, which other programs of the machine hardly change. Then the same between two
+//! processes, for an idle machine: the loops are those of `ib_send_lat` and `ib_send_bw`. At last
+//! two tokio programs that sleep until a message comes: of an `Endpoint`, and of eventfds. Both
+//! ends do the same runs in the same order, which is all that keeps them together.
+//!
+//! `side_by_side --only NAME WAY` measures one of them, and prints its median in nanoseconds.
 #![expect(
     clippy::unwrap_used,
     reason = "a failure is for the person that runs it"
 )]
 
+mod asleep;
 mod ways;
 
 use std::io::{Read, Write};
@@ -25,7 +29,7 @@ const ROUNDS: usize = 15;
 /// Messages of a run.
 const MESSAGES: u32 = 10_000;
 
-/// What is measured.
+/// What is measured between two processes.
 #[derive(Clone, Copy)]
 enum Case {
     /// Time of a message, one way.
@@ -35,19 +39,81 @@ enum Case {
 }
 
 const CASES: [(Case, &str); 3] = [
-    (Case::PingPong(64), "ping-pong 64 B, one way"),
-    (Case::PingPong(4096), "ping-pong 4 KiB, one way"),
-    (Case::Stream, "stream of 64 B, a message"),
+    (Case::PingPong(64), "ping-pong 64 B"),
+    (Case::PingPong(4096), "ping-pong 4 KiB"),
+    (Case::Stream, "stream 64 B"),
 ];
+/// The last case, and its two ways.
+const ASLEEP: &str = "asleep 64 B";
+const CRATE: &str = "crate";
+const C: &str = "C";
+const EVENTFD: &str = "eventfd";
 
 fn main() {
-    if std::env::args().any(|argument| argument == "--answer") {
-        answer();
-        return;
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["--answer", name, way] => answer(&Choice { name, way }),
+        ["--only", name, way] => between(&Choice { name, way }),
+        _ => {
+            alone();
+            between(&Choice::ALL);
+        }
     }
-    alone();
-    let mut peer = Command::new(std::env::current_exe().unwrap())
-        .arg("--answer")
+}
+
+/// The cases and ways to measure; "" means all.
+struct Choice<'a> {
+    name: &'a str,
+    way: &'a str,
+}
+
+impl Choice<'_> {
+    const ALL: Choice<'static> = Choice { name: "", way: "" };
+
+    fn has(&self, name: &str, way: &str) -> bool {
+        let fits = |chosen: &str, this| chosen.is_empty() || chosen == this;
+        fits(self.name, name) && fits(self.way, way)
+    }
+
+    /// Whether cases that poll are among them.
+    fn has_polled(&self) -> bool {
+        self.name != ASLEEP
+    }
+
+    fn tells_one(&self) -> bool {
+        !self.way.is_empty()
+    }
+}
+
+/// Measures with a process that answers.
+fn between(choice: &Choice<'_>) {
+    if choice.has_polled() {
+        polled(choice);
+    }
+    let by_endpoint = choice.has(ASLEEP, CRATE);
+    let by_eventfd = choice.has(ASLEEP, EVENTFD);
+    let mut times = [const { Vec::new() }; 2];
+    if by_eventfd {
+        times[0] = asleep::by_eventfd(peer(ASLEEP, EVENTFD));
+    }
+    if by_endpoint {
+        times[1] = asleep::by_endpoint(peer(ASLEEP, CRATE));
+    }
+    if by_endpoint || by_eventfd {
+        tell(choice, ASLEEP, EVENTFD, times);
+    }
+}
+
+/// The process that answers.
+fn peer(name: &str, way: &str) -> Command {
+    let mut peer = Command::new(std::env::current_exe().unwrap());
+    peer.args(["--answer", name, way]);
+    peer
+}
+
+fn polled(choice: &Choice<'_>) {
+    let mut peer = peer(choice.name, choice.way)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -57,19 +123,29 @@ fn main() {
     for (case, name) in CASES {
         let mut times = [const { Vec::new() }; 2];
         for _ in 0..ROUNDS {
-            times[0].push(ask(&raw, case));
-            times[1].push(ask(&safe, case));
+            if choice.has(name, C) {
+                times[0].push(ask(&raw, case));
+            }
+            if choice.has(name, CRATE) {
+                times[1].push(ask(&safe, case));
+            }
         }
-        tell(name, times);
+        tell(choice, name, C, times);
     }
     assert!(peer.wait().unwrap().success());
 }
 
-/// Tells the medians of the times of C and of this crate.
-fn tell(name: &str, times: [Vec<Duration>; 2]) {
-    let [raw, safe] = times.map(|times| median(times).as_secs_f64() * 1e9);
-    let ratio = safe / raw;
-    println!("{name:<26} C {raw:7.1} ns, crate {safe:7.1} ns: {ratio:.3}");
+/// Tells the medians of the times of the way `other` and of this crate.
+fn tell(choice: &Choice<'_>, name: &str, other: &str, times: [Vec<Duration>; 2]) {
+    let [theirs, ours] = times.map(|times| median(times).map(|time| time.as_secs_f64() * 1e9));
+    match (theirs, ours) {
+        (Some(one), None) | (None, Some(one)) if choice.tells_one() => println!("{one:.1}"),
+        (Some(theirs), Some(ours)) => {
+            let ratio = ours / theirs;
+            println!("{name:<18} {other} {theirs:8.1} ns, {CRATE} {ours:8.1} ns: {ratio:.3}");
+        }
+        _ => (),
+    }
 }
 
 /// One thread has both ends: what it takes to post a receive and a send, and to take both
@@ -82,7 +158,7 @@ fn alone() {
             times[0].push(circle(&raw, length));
             times[1].push(circle(&safe, length));
         }
-        tell(name, times);
+        tell(&Choice::ALL, name, C, times);
     }
 }
 
@@ -99,13 +175,22 @@ fn circle(ends: &[impl Way; 2], length: usize) -> Duration {
     (now() - begun) / MESSAGES
 }
 
-/// The process that answers.
-fn answer() {
+/// In the process that answers.
+fn answer(choice: &Choice<'_>) {
+    match (choice.name, choice.way) {
+        (ASLEEP, EVENTFD) => return asleep::answer_by_eventfd(),
+        (ASLEEP, CRATE) => return asleep::answer_by_endpoint(),
+        _ => (),
+    }
     let (safe, raw) = connected(std::io::stdin(), std::io::stdout());
-    for (case, _) in CASES {
+    for (case, name) in CASES {
         for _ in 0..ROUNDS {
-            serve(&raw, case);
-            serve(&safe, case);
+            if choice.has(name, C) {
+                serve(&raw, case);
+            }
+            if choice.has(name, CRATE) {
+                serve(&safe, case);
+            }
         }
     }
 }
@@ -185,7 +270,7 @@ fn serve(way: &impl Way, case: Case) {
     }
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
+fn median(mut times: Vec<Duration>) -> Option<Duration> {
     times.sort_unstable();
-    times[times.len() / 2]
+    times.get(times.len() / 2).copied()
 }
