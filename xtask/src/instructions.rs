@@ -10,11 +10,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
-
 use crate::document::Mode;
 use crate::workspace::Workspace;
-use crate::{packages, sh};
+use crate::{packages, programs, sh};
 
 /// Programs that do what is counted: their package, and the counts that are committed: name,
 /// tabulator, instructions of one repetition.
@@ -131,7 +129,7 @@ pub(crate) fn profile(workspace: &Workspace, name: &str) -> Result<(), String> {
 /// Runs everything of a package under callgrind.
 fn cases(workspace: &Workspace, package: &str) -> Result<Vec<Case>, String> {
     packages::require(&[packages::SYSTEM])?;
-    let program = build(workspace, package)?;
+    let program = programs::bench(workspace, &["--package", package], "instructions")?;
     let folder = workspace.target.join("instructions");
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -142,29 +140,6 @@ fn cases(workspace: &Workspace, package: &str) -> Result<Vec<Case>, String> {
         "on"
     };
     watch(&program, &folder, ("FERROCE_THREAD", thread))
-}
-
-/// Builds the program of a package that does what is counted; where it is.
-fn build(workspace: &Workspace, package: &str) -> Result<PathBuf, String> {
-    let mut cargo = workspace.cargo(&[
-        "build",
-        "--release",
-        "--package",
-        package,
-        "--bench",
-        "instructions",
-        "--message-format=json",
-    ]);
-    let built = cargo.output().map_err(|e| format!("cargo: {e}"))?;
-    if !built.status.success() {
-        return Err(String::from_utf8_lossy(&built.stderr).into_owned());
-    }
-    String::from_utf8_lossy(&built.stdout)
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "instructions")
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .ok_or_else(|| "cargo names no program".into())
 }
 
 /// Runs it under callgrind, which writes a part at each boundary, for each thread a file.

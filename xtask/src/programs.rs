@@ -45,8 +45,30 @@ impl Program {
 /// The test programs of a package.
 pub(crate) fn of(workspace: &Workspace, package: &str) -> Result<Vec<Program>, String> {
     let folder = folder(workspace, package)?;
-    let told = [&["test"][..], &ALL, &["--no-run", "--message-format=json"]].concat();
-    let mut cargo = workspace.cargo(&told);
+    let told = [&["test"][..], &ALL, &["--no-run"]].concat();
+    let said = messages(workspace, &told)?;
+    Ok(said
+        .lines()
+        .filter_map(|line| program(line, &folder))
+        .collect())
+}
+
+/// Builds a benchmark as the words for cargo say; where it is.
+pub(crate) fn bench(workspace: &Workspace, words: &[&str], name: &str) -> Result<PathBuf, String> {
+    messages(
+        workspace,
+        &[&["build", "--release", "--bench", name], words].concat(),
+    )?
+    .lines()
+    .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+    .filter(|message| message["target"]["name"] == name)
+    .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+    .ok_or_else(|| format!("cargo names no program {name}"))
+}
+
+/// What cargo says of what it has built, a message a line.
+fn messages(workspace: &Workspace, words: &[&str]) -> Result<String, String> {
+    let mut cargo = workspace.cargo(&[words, &["--message-format=json"]].concat());
     let built = cargo
         .stderr(Stdio::inherit())
         .output()
@@ -54,11 +76,7 @@ pub(crate) fn of(workspace: &Workspace, package: &str) -> Result<Vec<Program>, S
     if !built.status.success() {
         return Err(format!("{}: {}", crate::sh::line(&cargo), built.status));
     }
-    let said = String::from_utf8_lossy(&built.stdout);
-    Ok(said
-        .lines()
-        .filter_map(|line| program(line, &folder))
-        .collect())
+    Ok(String::from_utf8_lossy(&built.stdout).into_owned())
 }
 
 /// The test program of a package that has this name.

@@ -11,6 +11,7 @@ mod document;
 mod iwarp;
 mod probe;
 mod rounds;
+mod rust;
 mod sizes;
 mod sockets;
 mod table;
@@ -29,6 +30,7 @@ use crowd::CROWDS;
 use iwarp::IWARP;
 use probe::Probe;
 use rounds::Round;
+use rust::RUST;
 use sizes::SIZES;
 use sockets::SOCKETS;
 use table::{AIMS, Aim};
@@ -66,7 +68,7 @@ impl Verdict {
 /// All aims.
 fn all() -> impl Iterator<Item = &'static Aim> {
     let groups = [
-        AIMS, SIZES, TAILS, LISTS, MANY, ASLEEP, CROWDS, IWARP, SOCKETS,
+        AIMS, SIZES, TAILS, LISTS, MANY, ASLEEP, RUST, CROWDS, IWARP, SOCKETS,
     ];
     groups.into_iter().flatten()
 }
@@ -78,6 +80,7 @@ pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(),
     cleanup::on_signal()?;
     cleanup::left_over();
     let bin = super::artefacts(workspace)?;
+    rust::build(workspace, &bin)?;
     let logs = workspace.target.join("aims-logs");
     let load = document::load();
     println!("load average {load} at the start");

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::crowd::Crowd;
 use super::iwarp::OverTcp;
+use super::rust::Measured;
 use super::sockets::Traffic;
 use super::tails::UcxPing;
 use crate::system::family::{impair, pairs, port_of, repair};
@@ -66,6 +67,8 @@ pub(super) enum Probe {
     Given(f64),
     /// The second wire, or bare TCP.
     OverTcp(OverTcp),
+    /// A program on the Rust interface, and what it is beside.
+    Rust(Measured),
 }
 
 /// The TCP or UDP port of the servers.
@@ -98,6 +101,7 @@ impl Probe {
             Self::Sockets(traffic) => traffic.name(),
             Self::Given(_) => "given".into(),
             Self::OverTcp(probe) => probe.name(),
+            Self::Rust(measured) => measured.name(),
         }
     }
 
@@ -133,6 +137,7 @@ impl Probe {
             Self::Sockets(traffic) => traffic.command(),
             Self::Given(number) => number.to_string(),
             Self::OverTcp(probe) => probe.command(),
+            Self::Rust(measured) => measured.command(),
         }
     }
 
@@ -142,6 +147,7 @@ impl Probe {
         match *self {
             Self::Ucx(ref ping) => ping.measure(stage, number),
             Self::OverTcp(ref probe) => probe.measure(stage, number),
+            Self::Rust(measured) => measured.measure(stage, number),
             Self::Perftest(words) => perftest(stage, words, number),
             Self::Lossy(words, lost) => {
                 impair(stage, &drops(lost))?;
