@@ -268,6 +268,25 @@ fn receiver_not_ready_without_limit() {
     assert_eq!(pair.b.results.noted[Noted::NotReadySent as usize], heard);
     pair.recv(Side::B, 1, vec![]);
     until_sent(&mut pair, Side::A, 1);
+    assert_eq!(pair.a.results.long_waits, 0);
+}
+
+/// A program that waits for ever for a peer without a receive learns why, once for each wait.
+#[test]
+fn a_long_wait_for_a_receiver_is_told_once() {
+    let mut pair = Pair::new(Setup {
+        rnr_retry: 7,
+        ..Setup::default()
+    });
+    for wait in 1..3 {
+        pair.send(Side::A, wr(wait, SendOp::Send, vec![]));
+        pair.settle(Duration::from_millis(900));
+        assert_eq!(u64::from(pair.a.results.long_waits), wait - 1);
+        pair.settle(Duration::from_secs(5));
+        assert_eq!(u64::from(pair.a.results.long_waits), wait);
+        pair.recv(Side::B, wait, vec![]);
+        until_sent(&mut pair, Side::A, wait as usize);
+    }
 }
 
 #[test]

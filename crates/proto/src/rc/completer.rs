@@ -215,7 +215,7 @@ impl Requester {
     fn on_rnr_nak(
         &mut self,
         shared: &QpShared,
-        cx: &Cx<'_>,
+        cx: &mut Cx<'_>,
         timer_code: u8,
     ) -> Result<(), SendFault> {
         if self.retry.waits_for_receiver() {
@@ -225,6 +225,9 @@ impl Requester {
         // What is sent after the wait may be lost again.
         self.went_back = false;
         if self.retry.on_rnr_nak(shared, cx.now, rnr_timer(timer_code)) {
+            if self.retry.waits_long(cx.now) {
+                cx.sink.waits_for_receiver();
+            }
             Ok(())
         } else {
             Err(Fault::new(WcStatus::RnrRetryExcErr, Cause::NotReady).into())

@@ -39,6 +39,10 @@ pub trait Sink {
         let _ = what;
     }
 
+    /// The peer has had no receive for a SEND for a second or more, and is asked on. Told once for
+    /// each such wait.
+    fn waits_for_receiver(&mut self) {}
+
     /// A segment over iWARP has come, or is packed, with `payload` bytes. Told where
     /// [`IwQp::watch_segments`](crate::iwarp::IwQp::watch_segments) asked for it.
     fn segment(&mut self, way: SegmentWay, header: &Header, payload: usize) {

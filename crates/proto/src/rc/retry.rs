@@ -35,6 +35,9 @@ const PROBE_ROUND_TRIPS: u32 = 4;
 /// Assumed round trip before the first measurement.
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(5);
 
+/// A peer without a receive for so long is worth a word: as a rule its program has forgotten one.
+const LONG_WAIT: Duration = Duration::from_secs(1);
+
 /// Step that is due at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
@@ -60,6 +63,8 @@ pub(super) struct Retry {
     probes: u32,
     /// Receiver-not-ready NAKs without progress.
     rnr_naks: u8,
+    /// When the first of them came; none once the program was told that they last.
+    first_rnr_nak: Option<Time>,
     round_trip: Option<Duration>,
     /// A packet whose round trip is being measured, by sequence, and when it was sent.
     sample: Option<(u64, Time)>,
@@ -161,11 +166,14 @@ impl Retry {
     }
 
     /// The peer was not ready and wants to be asked again after `wait`. Returns whether `rnr_retry`
-    /// allows it.
+    /// allows it: 7 means for ever (`ibv_modify_qp(3)`).
     pub(super) fn on_rnr_nak(&mut self, shared: &QpShared, now: Time, wait: Duration) -> bool {
         let limit = shared.attr.rnr_retry;
         if limit < 7 && self.rnr_naks >= limit {
             return false;
+        }
+        if self.rnr_naks == 0 {
+            self.first_rnr_nak = Some(now);
         }
         self.rnr_naks = self.rnr_naks.saturating_add(1);
         // The peer answers, so its silence starts anew.
@@ -174,6 +182,17 @@ impl Retry {
         self.sample = None;
         self.rnr = Some(now + wait);
         true
+    }
+
+    /// Whether the peer has been without a receive for so long that the program is to be told, which
+    /// it is once for each wait.
+    pub(super) fn waits_long(&mut self, now: Time) -> bool {
+        let first = self.first_rnr_nak;
+        let is_long = first.is_some_and(|first| now.since(first) >= LONG_WAIT);
+        if is_long {
+            self.first_rnr_nak = None;
+        }
+        is_long
     }
 
     /// Whether the peer's receiver-not-ready wait is running.

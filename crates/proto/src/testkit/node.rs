@@ -57,6 +57,8 @@ pub struct Results {
     pub noted: [u32; Noted::ALL.len()],
     /// Segments over iWARP that were told of, with the bytes of their payloads.
     pub segments: Vec<(SegmentWay, Header, usize)>,
+    /// How often it was told that the peer has had no receive for long.
+    pub long_waits: u32,
 }
 
 impl Results {
@@ -102,6 +104,10 @@ impl Sink for Results {
 
     fn note(&mut self, what: Noted) {
         self.noted[what as usize] += 1;
+    }
+
+    fn waits_for_receiver(&mut self) {
+        self.long_waits += 1;
     }
 
     fn segment(&mut self, way: SegmentWay, header: &Header, payload: usize) {

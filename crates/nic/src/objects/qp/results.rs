@@ -84,6 +84,11 @@ impl Sink for Results<'_, '_> {
         }
     }
 
+    fn waits_for_receiver(&mut self) {
+        tracing::warn!(target: "ferroce::qp", qpn = self.qp.qpn.get(),
+            "a SEND has waited for a second: its peer has not posted a receive (RNR NAK)");
+    }
+
     fn segment(&mut self, way: SegmentWay, header: &Header, payload: usize) {
         let qpn = self.qp.qpn.get();
         match way {
