@@ -139,6 +139,7 @@ impl Agent {
                 self.repeat_request(id);
             }
             ConversationState::Established => {
+                // No DREQ came whose transaction id the DREP could repeat.
                 let tid = c.tid;
                 self.set_state(id, ConversationState::DreqRcvd(tid));
                 self.event(id, ConversationEventKind::Disconnected { timed_out: false });
@@ -198,6 +199,7 @@ impl Agent {
     fn give_up(&mut self, now: Time, id: CommId) {
         match self.phase(id) {
             Some(Phase::ReqSent | Phase::MraReqRcvd) => {
+                // The passive side may have taken the REQ. The REJ ends its half at once.
                 self.send_rej_timeout(id);
                 self.end(id, ConversationEventKind::Unreachable);
             }

@@ -23,6 +23,7 @@ impl Agent {
         let id = self.new_id()?;
         req.local_comm_id = id;
         let tid = self.ids.tid();
+        // A round trip, and the time that the peer may take to answer (as Linux's `ib_cm`).
         let interval = 2 * cm_time(packet_life_time) + cm_time(req.remote_cm_response_timeout);
         let to = Recipient::Service(req.service_id);
         let mad = CmMad {
@@ -82,6 +83,7 @@ impl Agent {
         };
         (rep.local_comm_id, rep.remote_comm_id) = (id, c.remote_id);
         c.local_guid = rep.local_ca_guid;
+        // A DREQ must name this queue pair, and it may come before the RTU.
         c.local_qpn = rep.queue_pair();
         let mad = CmMad {
             tid: c.tid,
@@ -128,6 +130,8 @@ impl Agent {
                 ..c.rej(reason)
             }),
         });
+        // The peer may have got the REP and sent packets: they must be gone before the numbers are
+        // used again.
         if rep_sent {
             self.enter_timewait(now, id);
         } else {
@@ -158,6 +162,8 @@ impl Agent {
                 state,
             });
         }
+        // The RTU is sent once. If it is lost, the peer repeats its REP, and `on_repeated_rep`
+        // answers.
         self.set_state(id, ConversationState::Established);
         self.send_to_peer(id, Conversation::rtu);
         Ok(())
@@ -206,7 +212,9 @@ impl Agent {
     /// more. What must outlive the owner (a DREQ until it is answered, timewait) the agent finishes
     /// on its own.
     pub fn destroy(&mut self, now: Time, id: CommId) {
+        // The queue pair number may be used again at once, by a new request of the same peer.
         self.forget_qpn(id);
+        // The peer hears what Linux 6.1 `cm_destroy_id` sends in each state.
         match self.phase(id) {
             None => return,
             Some(Phase::ReqSent | Phase::MraReqRcvd) => {

@@ -83,9 +83,12 @@ impl Agent {
     }
 
     fn on_req(&mut self, now: Time, path: MadPath, tid: u64, req: &Req) -> Result<(), Ignored> {
+        // 0 stands for "not known", so no answer could name this request.
         if req.local_comm_id.is_none() {
             return Ok(());
         }
+        // As Linux 6.1 `cm_match_req`: GUID and id tell a repetition, GUID and queue pair a stale
+        // connection.
         if let Some(known) = self.find_by_remote_id(req.local_ca_guid, req.local_comm_id) {
             self.on_repeated_req(known, path, tid, req);
             return Ok(());
@@ -96,6 +99,7 @@ impl Agent {
             self.ask_after(now, old, path.remote);
             return Ok(());
         }
+        // A flood of requests must not take the memory of the process. The peer asks again.
         if self.half_open_full() {
             return Err(Ignored::Full);
         }
@@ -107,6 +111,7 @@ impl Agent {
             remote_guid: req.local_ca_guid,
             remote_qpn: req.local_qpn,
             service: req.service_id,
+            // The REP is sent again after the time that the peer may take to answer it.
             interval: cm_time(req.local_cm_response_timeout),
             max_cm_retries: req.max_cm_retries,
             ack_timeout: req.primary.local_ack_timeout,
@@ -129,6 +134,7 @@ impl Agent {
             Some(Phase::MraReqSent) => {
                 self.send_to_peer(id, |c| c.mra(Answered::Req, MRA_SERVICE_TIMEOUT));
             }
+            // The old connection of these ids is over, and its packets may still be on their way.
             Some(Phase::Timewait) => {
                 let rej = reject_request(tid, req, RejReason::STALE_CONNECTION);
                 self.send(path, Recipient::Conversation(req.local_comm_id), rej);
@@ -144,6 +150,7 @@ impl Agent {
         let Some(c) = self.conversations.get_mut(&old) else {
             return;
         };
+        // Only an established connection can be stale: the others end by their own retries.
         if c.path.remote != from || c.state.phase() != Phase::Established {
             return;
         }
@@ -177,6 +184,7 @@ impl Agent {
         let Some(c) = self.conversations.get_mut(&id) else {
             return;
         };
+        // The service timeout of the MRA, and the time of the path.
         let interval = cm_time(mra.service_timeout) + cm_time(c.ack_timeout);
         let more = |resend: &Resend| Resend {
             interval,
@@ -194,6 +202,7 @@ impl Agent {
             }
             _ => return,
         };
+        // A later REJ or REP must name this id.
         c.remote_id = mra.local_comm_id;
         self.set_state(id, state);
     }
@@ -211,11 +220,15 @@ impl Agent {
 
     fn on_first_rep(&mut self, now: Time, from: Gid, id: CommId, rep: &Rep) {
         if self
+            // Another conversation has this peer and id already: the REP repeats that one's, or is
+            // forged.
             .find_by_remote_id(rep.local_ca_guid, rep.local_comm_id)
             .is_some()
         {
             return;
         }
+        // The REP names a queue pair that is connected here (Linux 6.1 `cm_rep_handler` rejects
+        // so).
         if let Some(old) = self.find_by_remote_qpn(rep.local_ca_guid, rep.queue_pair()) {
             self.reject_stale_rep(id, rep);
             self.close_stale(now, old, from);
@@ -260,6 +273,7 @@ impl Agent {
         if self.find(id, rep.local_comm_id).is_none() {
             return;
         }
+        // The same two answers as Linux 6.1 `cm_dup_rep_handler`.
         match phase {
             Phase::Established => self.send_to_peer(id, Conversation::rtu),
             Phase::MraRepSent => {

@@ -90,6 +90,7 @@ impl Agent {
     pub(super) fn enter_timewait(&mut self, now: Time, id: CommId) {
         self.forget_qpn(id);
         if let Some(c) = self.conversations.get(&id) {
+            // As long as Linux's `ib_cm`: the local ACK timeout of the queue pairs.
             let until = now + cm_time(c.ack_timeout);
             self.set_state(id, ConversationState::Timewait(until));
         }

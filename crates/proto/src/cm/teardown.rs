@@ -38,6 +38,8 @@ impl Agent {
         let Some(id) = self.rejected(rej) else {
             return;
         };
+        // The states are those of Linux 6.1 `cm_rej_handler`. A queue pair that may have sent
+        // packets goes to timewait.
         let stays = match self.phase(id) {
             Some(
                 Phase::ReqSent
@@ -75,6 +77,7 @@ impl Agent {
             self.answer_stranger(path, dreq.local_comm_id, mad);
             return;
         };
+        // IBTA volume 1, 12.9.8: such a DREQ is dropped.
         if c.local_qpn != dreq.remote_qpn {
             return;
         }
@@ -92,6 +95,7 @@ impl Agent {
                     self.answer_dreq(now, id, mad.tid);
                 }
             }
+            // The DREP was lost, so the peer asks again.
             Phase::Timewait => self.send_to_peer(id, |c| c.drep(mad.tid)),
             // Asked before, or still being set up: the peer will ask again.
             _ => {}
@@ -129,6 +133,7 @@ impl Agent {
         };
         let is_forgotten = c.asked_after.is_some_and(|(_, asked)| asked == tid);
         match c.state.phase() {
+            // The peer has answered the question of `ask_after`: it does not know the connection.
             Phase::Established if is_forgotten => {
                 self.event(id, ConversationEventKind::Disconnected { timed_out: false });
                 self.enter_timewait(now, id);

@@ -23,6 +23,7 @@ impl Answered {
         match bits {
             0 => Self::Req,
             1 => Self::Rep,
+            // 3 is reserved, and is read as the value that names no message.
             _ => Self::Other,
         }
     }

@@ -166,6 +166,7 @@ impl CmMad {
     /// [`MadError`]: not of the connection manager's class, or a message that is not used here.
     pub fn parse(mad: &Mad) -> Result<Self, MadError> {
         let [base, class, version, method, ..] = *mad;
+        // IBTA volume 1: class 7, version 2; all messages of the class use the method Send.
         if (base, class, version, method) != (BASE_VERSION, CLASS_CM, CLASS_VERSION, METHOD_SEND) {
             return Err(MadError::NotCm {
                 base,
@@ -177,6 +178,7 @@ impl CmMad {
         let attribute_id = u16::from_be_bytes([mad[16], mad[17]]);
         let modifier = u32::from_be_bytes([mad[20], mad[21], mad[22], mad[23]]);
         let body = Body(mad);
+        // LAP and APR load an alternate path, which connections do not get from here.
         let message = match attribute_id {
             attribute::REQ => Message::Req(Req::parse(body, modifier)),
             attribute::MRA => Message::Mra(Mra::parse(body)),
@@ -202,6 +204,7 @@ impl CmMad {
     pub fn emit(&self) -> Mad {
         let mut mad = [0; 256];
         mad[..4].copy_from_slice(&[BASE_VERSION, CLASS_CM, CLASS_VERSION, METHOD_SEND]);
+        // Status, class-specific and reserved bytes stay 0.
         mad[8..16].copy_from_slice(&self.tid.to_be_bytes());
         mad[16..18].copy_from_slice(&self.message.attribute_id().to_be_bytes());
         mad[20..24].copy_from_slice(&self.message.attribute_modifier().to_be_bytes());

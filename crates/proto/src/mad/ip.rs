@@ -71,6 +71,7 @@ impl IpCmHeader {
         let Some(header) = private_data.first_chunk::<{ Self::LEN }>() else {
             return Err(IpCmHeaderError::TooShort);
         };
+        // Linux's `rdma_cm` rejects a request with another version, too.
         if header[0] != 0 {
             return Err(IpCmHeaderError::Version(header[0]));
         }
@@ -80,6 +81,7 @@ impl IpCmHeader {
         src.copy_from_slice(&header[4..20]);
         dst.copy_from_slice(&header[20..36]);
         let ip = |bytes: [u8; 16]| match version {
+            // An IPv4 address is in the last 4 bytes, without the prefix of a mapped one.
             4 => Ok(IpAddr::V4(Ipv4Addr::new(
                 bytes[12], bytes[13], bytes[14], bytes[15],
             ))),

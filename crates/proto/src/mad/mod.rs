@@ -4,7 +4,9 @@
 //! fixed offsets, then private data to the end. [`CmMad`] is the whole datagram as a value:
 //! [`CmMad::parse`] accepts any 256 bytes without panicking, [`CmMad::emit`] writes them with every
 //! reserved bit zero. The messages are plain structs with the specification's field names (IBTA
-//! volume 1, chapter 12); what they mean is [`crate::cm`]'s business.
+//! volume 1, chapter 12); what they mean is [`crate::cm`]'s business. The offsets in `parse` and
+//! `emit` are bytes behind the common header. Tests hold REQ and REP against what tshark 4.0
+//! decodes, and the others against the layout of Linux's `ib_cm`.
 //!
 //! | module | holds |
 //! |---|---|

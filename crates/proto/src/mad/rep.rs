@@ -56,6 +56,7 @@ impl Rep {
     }
 
     pub(super) fn parse(b: Body<'_>, modifier: u32) -> Self {
+        // The vendor of ECE is in three reserved bytes, one behind each 24-bit field.
         let vendor = u32::from_be_bytes([0, b.u8(15), b.u8(19), b.u8(23)]);
         Self {
             local_comm_id: CommId(b.u32(0)),

@@ -100,6 +100,7 @@ impl PathSpec {
             remote_lid: b.u16(at + 2),
             local_gid: Gid(b.bytes(at + 4)),
             remote_gid: Gid(b.bytes(at + 20)),
+            // 20 bits, behind which 4 are reserved.
             flow_label: b.u24(at + 36) >> 4,
             packet_rate: b.bits(at + 39, 2, 6),
             traffic_class: b.u8(at + 40),
@@ -141,6 +142,7 @@ impl Req {
         Self {
             local_comm_id: CommId(b.u32(0)),
             ece: Ece {
+                // 24 bits that IBTA reserves have the vendor of ECE, as Linux's `ib_cm` has it.
                 vendor: b.u24(5),
                 options: modifier,
             },

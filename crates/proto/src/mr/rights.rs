@@ -179,10 +179,12 @@ impl Rights {
         len: u64,
         need: Access,
     ) -> Result<Span<'_>, RightsError> {
+        // Regions and windows share one number space, so a key is one of the two.
         if len == 0 || self.windows.is_empty() || self.regions.contains_key(&key) {
             return self.open(key, by.pd, addr, len, need);
         }
         let (_, bound) = self.window(key, by)?;
+        // A window of type 2 is for one queue pair (IBTA volume 1, chapter 10.6.7).
         if !bound.serves(by.qpn) {
             return Err(RightsError::WrongQp(key));
         }
@@ -204,6 +206,7 @@ impl Rights {
             }
             return allow(key, bound.access, need);
         };
+        // Queue pair and region must have one protection domain (IBTA volume 1, chapter 10).
         if region.pd != by.pd {
             return Err(RightsError::WrongPd(key));
         }

@@ -145,6 +145,7 @@ pub fn check(
         from: current,
         to: next,
     };
+    // The first fault is reported: no such change, then `cur_qp_state`, then the mask.
     let Some(rule) = table::find(step) else {
         return Err(TransitionError::Impossible { step });
     };

@@ -1,5 +1,10 @@
 //! The one table of state transitions: which exist, for which queue pair types, with which
 //! attributes.
+//!
+//! The states and their neighbours are those of IBTA volume 1, 10.3 ("Resource states"). The
+//! required attributes are those of the tables of ibv_modify_qp(3). The manual page does not list
+//! the optional ones, nor SQD, SQE and XRC: there the rows are those of `qp_state_table` in Linux
+//! 6.1 (`ib_core`). `testkit/transitions.rs` has the same rules by type, and a test compares both.
 
 use super::Step;
 use crate::verbs::{AttrMask, QpState, QpType};
@@ -57,37 +62,37 @@ const QKEY: AttrMask = AttrMask::QKEY;
 
 /// Partition and port, which every path needs.
 const PKEY_PORT: AttrMask = AttrMask::PKEY_INDEX.union(AttrMask::PORT);
-/// What a connected queue pair gets first.
+/// Attributes that a connected queue pair gets first.
 const ACCESS: AttrMask = PKEY_PORT.union(AttrMask::ACCESS_FLAGS);
-/// What a connected responder must know of the path.
+/// Attributes of the path that a connected responder needs.
 const PATH: AttrMask = AttrMask::AV
     .union(AttrMask::PATH_MTU)
     .union(AttrMask::DEST_QPN)
     .union(AttrMask::RQ_PSN);
-/// What a responder that serves READs and atomics must know besides.
+/// The same, for a responder that serves READs and atomics.
 const RESPONDER: AttrMask = PATH
     .union(AttrMask::MAX_DEST_RD_ATOMIC)
     .union(AttrMask::MIN_RNR_TIMER);
-/// What may change on the way to RTR.
+/// Attributes that may change on the way to RTR.
 const TO_RTR: AttrMask = AttrMask::ALT_PATH
     .union(AttrMask::ACCESS_FLAGS)
     .union(AttrMask::PKEY_INDEX);
-/// What a reliable requester must know.
+/// Attributes that a reliable requester needs.
 const REQUESTER: AttrMask = AttrMask::TIMEOUT
     .union(AttrMask::RETRY_CNT)
     .union(AttrMask::RNR_RETRY)
     .union(AttrMask::SQ_PSN)
     .union(AttrMask::MAX_QP_RD_ATOMIC);
-/// What may change on a connected queue pair in operation.
+/// Attributes that may change on a connected queue pair in operation.
 const RUNNING: AttrMask = AttrMask::CUR_STATE
     .union(AttrMask::ACCESS_FLAGS)
     .union(AttrMask::ALT_PATH)
     .union(AttrMask::PATH_MIG_STATE);
 /// The same where receiver-not-ready NAKs are sent.
 const RUNNING_RNR: AttrMask = RUNNING.union(AttrMask::MIN_RNR_TIMER);
-/// What may change on a datagram queue pair in operation.
+/// Attributes that may change on a datagram queue pair in operation.
 const DATAGRAM: AttrMask = AttrMask::CUR_STATE.union(QKEY);
-/// What may change on any connected queue pair whose send queue is drained.
+/// Attributes that may change on a connected queue pair whose send queue is drained.
 const DRAINED: AttrMask = AttrMask::AV
     .union(AttrMask::ALT_PATH)
     .union(AttrMask::ACCESS_FLAGS)
@@ -100,26 +105,27 @@ const DRAINED_REQUESTER: AttrMask = DRAINED
     .union(AttrMask::RETRY_CNT)
     .union(AttrMask::RNR_RETRY)
     .union(AttrMask::MAX_QP_RD_ATOMIC);
-/// What a reliable responder adds to it.
+/// Attributes that a reliable responder adds to them.
 const DRAINED_RESPONDER: AttrMask = AttrMask::MAX_DEST_RD_ATOMIC.union(AttrMask::MIN_RNR_TIMER);
 
 const TABLE: &[Row] = &[
+    // Any state may be left for RESET, and any but RESET for ERR, with no other attribute.
     row(&STATES, Reset, &TYPES, NONE, NONE),
     row(&[Init, Rtr, Rts, Sqd, Sqe, Err], Err, &TYPES, NONE, NONE),
-    // Out of RESET
+    // Out of RESET. A raw packet queue pair has no partition: it sends whole Ethernet frames.
     row(&[Reset], Init, &[Rc, Uc, XrcSend, XrcRecv], ACCESS, NONE),
     row(&[Reset], Init, &[Ud], PKEY_PORT.union(QKEY), NONE),
     row(&[Reset], Init, &[RawPacket], AttrMask::PORT, NONE),
-    // Within INIT
+    // Within INIT: the same attributes once more, each as the caller likes.
     row(&[Init], Init, &[Rc, Uc, XrcSend, XrcRecv], NONE, ACCESS),
     row(&[Init], Init, &[Ud], NONE, PKEY_PORT.union(QKEY)),
     row(&[Init], Init, &[RawPacket], NONE, NONE),
-    // Ready to receive
+    // Ready to receive. An XRC initiator takes no requests, so it needs no responder resources.
     row(&[Init], Rtr, &[Rc, XrcRecv], RESPONDER, TO_RTR),
     row(&[Init], Rtr, &[Uc, XrcSend], PATH, TO_RTR),
     row(&[Init], Rtr, &[Ud], NONE, AttrMask::PKEY_INDEX.union(QKEY)),
     row(&[Init], Rtr, &[RawPacket], NONE, NONE),
-    // Ready to send
+    // Ready to send. An XRC target has no send queue, and only acknowledges.
     row(&[Rtr], Rts, &[Rc], REQUESTER, RUNNING_RNR),
     row(&[Rtr], Rts, &[XrcSend], REQUESTER, RUNNING),
     row(
@@ -132,7 +138,7 @@ const TABLE: &[Row] = &[
     row(&[Rtr], Rts, &[Uc], AttrMask::SQ_PSN, RUNNING),
     row(&[Rtr], Rts, &[Ud], AttrMask::SQ_PSN, DATAGRAM),
     row(&[Rtr, Rts], Rts, &[RawPacket], NONE, AttrMask::RATE_LIMIT),
-    // Within RTS, or back to it
+    // Within RTS, or back to it. No row takes another primary path.
     row(&[Rts, Sqd], Rts, &[Rc, XrcRecv], NONE, RUNNING_RNR),
     row(&[Rts, Sqd], Rts, &[Uc, XrcSend], NONE, RUNNING),
     row(&[Rts, Sqd, Sqe], Rts, &[Ud], NONE, DATAGRAM),
@@ -145,7 +151,7 @@ const TABLE: &[Row] = &[
     ),
     row(&[Sqe], Rts, &[Rc, XrcSend, XrcRecv], NONE, NONE),
     row(&[Sqd, Sqe], Rts, &[RawPacket], NONE, NONE),
-    // Draining
+    // Draining. Only in SQD may the path change, as no packet is under way on the old one.
     row(
         &[Rts],
         Sqd,

@@ -46,6 +46,7 @@ impl Requester {
             Operation::ReadResponse | Operation::AtomicAcknowledge => {
                 self.on_answer(shared, cx, response, sequence)
             }
+            // `on_packet` passes responses only.
             _ => Ok(()),
         }
     }
@@ -79,13 +80,16 @@ impl Requester {
         packet: &Packet<'_>,
         sequence: u64,
     ) -> Result<(), SendFault> {
+        // The parser gives every acknowledgement an AETH.
         let Some(aeth) = packet.ext.aeth else {
             return Ok(());
         };
         match aeth.syndrome {
+            // The credit count is not used: a responder without a receive sends an RNR NAK.
             Syndrome::Ack(_) => self.acknowledge(shared, cx, sequence + 1).map(drop),
             Syndrome::RnrNak(code) => {
                 cx.sink.note(Noted::NotReadyHeard);
+                // A NAK acknowledges all packets before its own (Linux's `qib` has it so, too).
                 if self.acknowledge_or_go_back(shared, cx, sequence)? {
                     self.on_rnr_nak(shared, cx, code)?;
                 }
@@ -111,6 +115,7 @@ impl Requester {
                 }
                 Ok(())
             }
+            // IBTA reserves this syndrome: it neither acknowledges nor refuses.
             Syndrome::Reserved(_) => Ok(()),
         }
     }
@@ -162,6 +167,7 @@ impl Requester {
             let Some(wqe) = self.queue.front() else {
                 break;
             };
+            // Only its own response completes a READ or an atomic.
             if wqe.answer() != CompletedBy::Ack {
                 complete = false;
                 break;
@@ -218,12 +224,14 @@ impl Requester {
         cx: &mut Cx<'_>,
         timer_code: u8,
     ) -> Result<(), SendFault> {
+        // The NAK repeats one that was counted: `rnr_retry` counts waits.
         if self.retry.waits_for_receiver() {
             return Ok(());
         }
         self.go_back();
         // What is sent after the wait may be lost again.
         self.went_back = false;
+        // `rnr_retry` of ibv_modify_qp(3) is used up otherwise.
         if self.retry.on_rnr_nak(shared, cx.now, rnr_timer(timer_code)) {
             if self.retry.waits_long(cx.now) {
                 cx.sink.waits_for_receiver();
@@ -236,6 +244,7 @@ impl Requester {
 
     /// A NAK about the oldest packet, which is not about a gap.
     fn on_nak(&mut self, shared: &QpShared, code: NakCode) -> Result<(), SendFault> {
+        // The statuses are those of ibv_poll_cq(3) for the NAK codes of IBTA volume 1, chapter 9.
         let fault = match code {
             NakCode::NOT_FETCHED => {
                 self.on_not_fetched(shared);
@@ -244,6 +253,8 @@ impl Requester {
             NakCode::InvalidRequest => (WcStatus::RemInvReqErr, Cause::NakInvalidRequest),
             NakCode::RemoteAccess => (WcStatus::RemAccessErr, Cause::NakRemoteAccess),
             NakCode::RemoteOperational => (WcStatus::RemOpErr, Cause::NakRemoteOperational),
+            // The caller has dealt with a gap. Code 4 is for reliable datagrams, and IBTA reserves
+            // the others.
             NakCode::Sequence | NakCode::Other(_) => return Ok(()),
         };
         Err(Fault::new(fault.0, fault.1).into())
@@ -392,6 +403,7 @@ impl Requester {
         else {
             return Err(Fault::BAD_RESPONSE.into());
         };
+        // The result is a number of this host; on the wire it is big-endian.
         let (pd, sges) = (shared.config.pd, wqe.sges());
         scatter::scatter(cx, pd, sges, 0, &original.to_ne_bytes()).map_err(|_| Fault::LOCAL_KEY)?;
         self.on_answered(shared, cx, sequence)
@@ -442,6 +454,8 @@ impl Requester {
         }
         let (starts, ends) = (sequence == request.start, sequence + 1 == request.end);
         let is_part = self.selective_repeat.may_be_part(sequence);
+        // The responder cuts a repeated READ anew: its first response may be in the middle of the
+        // message.
         let starts = starts || (wqe.repeated || is_part) && position.starts();
         let ends = ends || is_part && position.ends();
         let accepted = packet
@@ -453,6 +467,8 @@ impl Requester {
             CompletedBy::Empty => 0,
             _ => (wqe.offset(sequence + 1, shared.mtu()) - offset) as usize,
         };
+        // Too many bytes are a local length error (as in Linux's `qib`), anything else is a bad
+        // response.
         if packet.payload.len() > expected {
             return Err(Fault::new(WcStatus::LocLenErr, Cause::ResponseTooLong));
         }

@@ -24,6 +24,7 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Stop> {
         let invalid = Reject::invalid(packet.bth.psn);
+        // Opcodes of UC and UD are as unknown to an RC queue pair as undefined ones.
         let info = packet
             .bth
             .opcode
@@ -31,9 +32,12 @@ impl Responder {
             .filter(|info| info.service == shared.config.service())
             .ok_or(invalid)?;
         let target = Target::of(shared, cx, packet)?;
+        // All packets of a message name one XRC shared receive queue.
         if self.message.as_ref().is_some_and(|m| m.target() != target) {
             return Err(invalid.into());
         }
+        // No request may begin inside a message: the sequence of opcodes is a check of IBTA volume
+        // 1, chapter 9.
         match info.operation {
             Operation::Send | Operation::SendImm | Operation::SendInvalidate => {
                 self.on_send(shared, cx, packet, info, target)
@@ -94,6 +98,7 @@ impl Responder {
         let psn = packet.bth.psn;
         let received = PartialMessage::received_before(self.message.as_ref(), info)
             .ok_or_else(|| Reject::invalid(psn))?;
+        // A SEND takes its receive with its first packet. So an RNR NAK refuses whole messages.
         if info.position.starts() {
             self.take_recv(shared, cx, target)?;
         }
@@ -127,9 +132,12 @@ impl Responder {
         let invalid = Reject::invalid(psn);
         let started = PartialMessage::write_before(self.message.as_ref(), packet, info, target)
             .ok_or(invalid)?;
+        // `qp_access_flags` of ibv_modify_qp(3). IBTA has an invalid request here; only a key makes
+        // an access error.
         if !allows(shared, Access::REMOTE_WRITE) {
             return Err(invalid.into());
         }
+        // The immediate is in the last packet, so the WRITE takes its receive there.
         if packet.ext.imm.is_some() {
             self.take_recv(shared, cx, target)?;
         }
@@ -158,6 +166,7 @@ impl Responder {
     ) -> Result<(), Reject> {
         let psn = packet.bth.psn;
         let (va, rkey, length) = (reth.va, reth.rkey, reth.length);
+        // The order of the checks decides the NAK: depth, length, key.
         self.check_resources(shared, Access::REMOTE_READ, psn)?;
         // IBTA C9-94.
         if length > MAX_MESSAGE {
@@ -167,6 +176,7 @@ impl Responder {
         cx.rights
             .open_remote(rkey, target.accessor(shared), va, u64::from(length), need)
             .map_err(|_| Reject::access(psn))?;
+        // The responses have the PSNs from this one on, so the next request is behind them.
         let packets = packets_of(length, shared.attr.path_mtu);
         self.accept(
             shared,
@@ -191,6 +201,7 @@ impl Responder {
         let psn = packet.bth.psn;
         let need = Access::REMOTE_WRITE;
         self.check_resources(shared, need, psn)?;
+        // IBTA annex A19.
         if reth.length != 8 || packet.payload.len() != 8 || !reth.va.is_multiple_of(8) {
             return Err(Reject::invalid(psn));
         }
@@ -226,6 +237,7 @@ impl Responder {
         let need = Access::to_flush(placement);
         self.check_resources(shared, need, psn)?;
         let by = target.accessor(shared);
+        // A FLUSH of a whole region names no range.
         let length = match selectivity {
             Selectivity::Range => u64::from(reth.length),
             Selectivity::Region => 0,
@@ -257,6 +269,7 @@ impl Responder {
     ) -> Result<(), Reject> {
         let psn = packet.bth.psn;
         self.check_resources(shared, Access::REMOTE_ATOMIC, psn)?;
+        // IBTA volume 1, chapter 9: an atomic that is not aligned is an invalid request.
         if !request.va.is_multiple_of(8) {
             return Err(Reject::invalid(psn));
         }
@@ -292,6 +305,8 @@ impl Responder {
     /// Whether a READ or atomic is allowed and within depth.
     fn check_resources(&self, shared: &QpShared, need: Access, psn: Psn) -> Result<(), Reject> {
         let depth = shared.attr.max_dest_rd_atomic;
+        // Zero resources refuse all, and a requester above the agreed depth breaks the agreement.
+        // Both are invalid requests.
         if allows(shared, need) && self.replies.resources.has_room(depth) {
             Ok(())
         } else {
@@ -331,6 +346,7 @@ impl Responder {
         cx: &mut Cx<'_>,
         target: Target,
     ) -> Result<(), Stop> {
+        // A message whose rendezvous was refused took its receive then, and comes again by packets.
         if self.held.is_none() {
             let taken = if shared.config.takes_shared() {
                 target.take_shared(cx)?
@@ -363,6 +379,8 @@ impl Responder {
             imm,
             ..recv_completion(shared, &recv.wr)
         };
+        // The SE bit of the packet wakes a queue that was armed for solicited events
+        // (ibv_req_notify_cq(3)).
         if recv.complete(cx, wc, packet.bth.solicited) {
             Ok(())
         } else {
@@ -416,6 +434,7 @@ fn finish_send(
     let Some(key) = packet.ext.ieth else {
         return Ok(packet.ext.imm.map(WcImm::Imm));
     };
+    // The payload is in place already. A refused invalidation fails the receive all the same.
     if cx.rights.invalidate(key, target.accessor(shared)).is_ok() {
         cx.sink.invalidated(key);
         return Ok(Some(WcImm::Invalidated(key)));
@@ -436,12 +455,14 @@ fn place_in_recv(
 ) -> Result<u32, Reject> {
     let psn = packet.bth.psn;
     let sges = &recv.wr.sges;
+    // The elements of the list are one buffer, which is filled in their order.
     let room = scatter::total(sges).min(u64::from(MAX_MESSAGE));
     let after = u32::try_from(packet.payload.len())
         .ok()
         .and_then(|len| received.checked_add(len))
         .filter(|&after| u64::from(after) <= room)
         .ok_or_else(|| Reject::recv(NakCode::InvalidRequest, psn, Fault::MESSAGE_TOO_LONG))?;
+    // A bad key is a fault of the receiver: the sender hears of a remote operational error.
     scatter::scatter(cx, recv.pd, sges, u64::from(received), packet.payload)
         .map_err(|_| Reject::recv(NakCode::RemoteOperational, psn, Fault::LOCAL_KEY))?;
     Ok(after)

@@ -239,6 +239,7 @@ impl RcQp {
                     position: info.position,
                 },
             ),
+            // An XRC initiator has no responder.
             (_, QpType::XrcSend) => true,
             _ => self.on_request(cx, packet),
         };
@@ -247,6 +248,8 @@ impl RcQp {
     }
 
     fn on_response(&mut self, cx: &mut Cx<'_>, response: Response<'_, '_>) -> bool {
+        // IBTA volume 1, 10.3: before RTS nothing was sent; in SQD the packets that were sent are
+        // still answered.
         let taken = matches!(self.state(), QpState::Rts | QpState::Sqd);
         if taken {
             let outcome = self.requester.on_response(&self.shared, cx, response);
@@ -264,6 +267,7 @@ impl RcQp {
                 self.settle_request(cx, outcome);
                 !lost
             }
+            // The NAK that ended the queue pair may be lost. A peer that asks again gets it again.
             QpState::Err => self.responder.on_late_request(packet.bth.psn),
             QpState::Reset | QpState::Init | QpState::Sqe => false,
         }

@@ -8,7 +8,9 @@ use crate::verbs::{Flush, Payload, PostError, QpState, QpType, SendOp, SendTo, S
 #[inline]
 pub(crate) fn check_send(shared: &QpShared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
     let (attr, cap) = (&shared.attr, &shared.config.cap);
+    // The errors are those of ibv_post_send(3); `PostError` has the errno of each.
     check_receiver(shared.config.qp_type, wr)?;
+    // IBTA volume 1, 10.3: before RTS nothing may be posted; in ERR it completes as flushed.
     if !matches!(
         attr.qp_state,
         QpState::Rts | QpState::Sqd | QpState::Sqe | QpState::Err
@@ -38,6 +40,7 @@ pub(crate) fn check_send(shared: &QpShared, wr: &SendWr, queued: usize) -> Resul
         _ => {}
     }
     let length = payload_len(&wr.payload);
+    // IBTA volume 1, chapter 9: a message has at most 2^31 bytes.
     if length > u64::from(MAX_MESSAGE) {
         return Err(PostError::TooLong(length));
     }
@@ -69,6 +72,7 @@ fn check_receiver(qp_type: QpType, wr: &SendWr) -> Result<(), PostError> {
 fn check_operation(shared: &QpShared, wr: &SendWr, length: u64) -> Result<(), PostError> {
     let is_atomic = matches!(wr.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
     if matches!(wr.op, SendOp::AtomicWrite(_)) {
+        // IBTA annex A19: an ATOMIC WRITE has 8 bytes.
         if length != 8 || shared.config.qp_type != QpType::Rc {
             return Err(PostError::Invalid(
                 "an atomic write is of 8 bytes, on a reliable connection",
@@ -83,11 +87,13 @@ fn check_operation(shared: &QpShared, wr: &SendWr, length: u64) -> Result<(), Po
     if !is_atomic && !matches!(wr.op, SendOp::Read(_)) {
         return Ok(());
     }
+    // IBV_SEND_INLINE is for SEND and WRITE only (ibv_post_send(3)).
     if matches!(wr.payload, Payload::Inline(_)) {
         return Err(PostError::Invalid(
             "READ and atomics have no data to send inline",
         ));
     }
+    // The answer is written as one number of 8 bytes.
     if is_atomic && length < 8 {
         return Err(PostError::Invalid(
             "the result of an atomic takes 8 bytes of local buffer",
@@ -100,6 +106,7 @@ fn check_flush(qp_type: QpType, flush: &Flush, payload: u64) -> Result<(), PostE
     if qp_type != QpType::Rc {
         return Err(PostError::Invalid("a flush needs a reliable connection"));
     }
+    // IBTA annex A19: a FLUSH has one placement type, or both.
     if flush.placement.is_empty() {
         return Err(PostError::Invalid(
             "a flush is to global visibility, to persistence or to both",
@@ -116,6 +123,7 @@ fn check_flush(qp_type: QpType, flush: &Flush, payload: u64) -> Result<(), PostE
 
 /// Whether the queue pair may have READs and atomics outstanding.
 fn check_depth(shared: &QpShared) -> Result<(), PostError> {
+    // With a depth of 0 the request would wait for ever. In ERR it is flushed, not sent.
     if shared.attr.max_rd_atomic == 0 && shared.attr.qp_state != QpState::Err {
         return Err(PostError::Invalid(
             "READ and atomics need max_rd_atomic above 0",
@@ -130,11 +138,13 @@ pub(crate) fn check_recv(shared: &QpShared, sges: usize, queued: usize) -> Resul
     if shared.config.qp_type == QpType::XrcSend {
         return Err(PostError::Invalid("an XRC initiator has no receive queue"));
     }
+    // ibv_post_recv(3): the shared receive queue has the receives (ibv_post_srq_recv(3)).
     if shared.config.takes_shared() {
         return Err(PostError::Invalid(
             "the queue pair takes receives from its shared receive queue",
         ));
     }
+    // IBTA volume 1, 10.3: receives may be posted from INIT on.
     if shared.attr.qp_state == QpState::Reset {
         return Err(PostError::State(QpState::Reset));
     }

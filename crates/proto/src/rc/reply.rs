@@ -134,6 +134,7 @@ impl Replies {
                 }
                 Err(reject) => return Err(reject),
             }
+            // The AETH of the last response acknowledges all that came.
             if response.ends && response.psn.plus(1) == expected {
                 self.ack = false;
             }
@@ -147,6 +148,7 @@ impl Replies {
             Some(nak) => nak,
             None if self.ack || self.resume => {
                 self.resume = false;
+                // The PSN before the expected one, in 24 bits.
                 (Syndrome::ACK, expected.plus(0x00ff_ffff))
             }
             None => return Ok(false),
@@ -177,6 +179,7 @@ fn emit_response(
     };
     let (va, rkey, operation, atomic_ack) = match response.resource.kind {
         AnswerKind::Read { va, rkey, .. } => (va, rkey, Operation::ReadResponse, None),
+        // ATOMIC WRITE and FLUSH are answered as a READ of no bytes (IBTA annex A19).
         AnswerKind::Done { reth, .. } => (reth.va, reth.rkey, Operation::ReadResponse, None),
         AnswerKind::Atomic {
             original, request, ..
@@ -198,11 +201,13 @@ fn emit_response(
         .map_err(|_| Reject::access(response.psn))?;
     let position = Position::from_ends(response.starts, response.ends);
     let ext = ExtHeaders {
+        // A Middle response has no AETH (IBTA volume 1, chapter 9, opcode table).
         aeth: (response.starts || response.ends).then_some(aeth),
         atomic_ack,
         ..ExtHeaders::default()
     };
     let mut bth = shared.bth(Opcode::rc(operation, position), response.psn);
+    // The requester believes kept answers only behind this mark: a forged packet has none.
     if response.vouched && shared.selective_repeat() {
         bth.congestion = Bth::VOUCHED;
     }

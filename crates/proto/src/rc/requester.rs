@@ -96,6 +96,7 @@ impl Requester {
     pub(super) fn on_link_change(&mut self, shared: &QpShared) {
         self.window.set_limit(shared.link.max_in_flight);
         self.peer_gone = false;
+        // Only a process of this host can fetch the bytes, and the new link leads to another one.
         if !shared.link.lossless && self.rendezvous.token.take().is_some() {
             self.send_by_packets(shared);
         }
@@ -121,6 +122,7 @@ impl Requester {
     pub(super) fn post(&mut self, shared: &QpShared, wr: SendWr) -> Result<(), SendFault> {
         let rendezvous = self.rendezvous.token_for(&wr);
         self.queue.push(wr, shared, rendezvous);
+        // The request is in the queue already, so it fails with its own completion, in its order.
         if self.peer_gone && !self.wants_local(shared) {
             return Err(Fault::PEER_GONE.into());
         }
@@ -173,7 +175,9 @@ impl Requester {
         self.retry.on_resend();
         self.probe = Probe::Idle;
         self.selective_repeat.restart();
+        // The READs are sent again, and their answers come once more.
         self.reorder.clear();
+        // The packet that could not be built is tried again when its turn comes.
         self.stuck = None;
         self.unasked = 0;
         self.mark_repeated();
@@ -188,6 +192,8 @@ impl Requester {
 
     /// Goes back because packets were lost, and makes the window smaller.
     pub(super) fn on_loss(&mut self, shared: &QpShared) {
+        // A lossless link drops a packet only where its queue pair is missing or not ready. That is
+        // no sign of a full path.
         if !shared.link.lossless {
             self.window
                 .on_loss(self.flight.oldest(), self.flight.limit());
@@ -204,12 +210,14 @@ impl Requester {
         match self.retry.on_deadline(shared, cx.now) {
             Due::Nothing => {}
             Due::Probe if self.flight.next() > self.flight.oldest() => self.ask_again(),
+            // After a rewind the oldest packet is still to be sent, so there is none to repeat.
             Due::Probe => {}
             Due::Resend => {
                 cx.sink.note(Noted::Resent);
                 self.went_back = false;
                 self.on_loss(shared);
             }
+            // `retry_cnt` of ibv_modify_qp(3) is used up.
             Due::Exhausted => {
                 return Err(Fault::new(WcStatus::RetryExcErr, Cause::NoAnswer).into());
             }
@@ -227,6 +235,7 @@ impl Requester {
     /// Takes the oldest work request, which is done, off the queue.
     pub(super) fn retire(&mut self, shared: &QpShared, cx: &mut Cx<'_>) -> Result<(), SendFault> {
         self.retire_one(shared, cx.sink)?;
+        // Completions are in order: the error of a packet comes when nothing is left before it.
         match self.stuck {
             Some(fault) if self.queue.cursor_is_front() => Err(fault.into()),
             _ => Ok(()),
@@ -239,6 +248,7 @@ impl Requester {
         };
         let (was_rendezvous, is_send) = (wqe.rendezvous.is_some(), wqe.wr.op.is_send());
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
+        // Only READs and atomics bring bytes. The length of what was sent is the program's own.
         let byte_len = match wqe.answer() {
             CompletedBy::Read | CompletedBy::Atomic => wqe.length,
             CompletedBy::Ack | CompletedBy::Empty | CompletedBy::Local => 0,
@@ -287,6 +297,7 @@ impl Requester {
             run_one_local(shared, cx, &op)?;
             self.retire_one(shared, cx.sink)?;
         }
+        // The local operation was the last that needs no peer.
         if self.peer_gone && self.queue.len() > 0 && !self.wants_local(shared) {
             return Err(Fault::PEER_GONE.into());
         }
@@ -296,6 +307,7 @@ impl Requester {
     /// Completes everything in error: the oldest work request with `first` if that is given, the
     /// others as flushed.
     pub(super) fn flush(&mut self, shared: &QpShared, cx: &mut Cx<'_>, first: Option<Fault>) {
+        // The peer must not fetch memory that the flush gives back to the program.
         self.rendezvous.token = None;
         let all = core::iter::from_fn(|| self.queue.pop().map(|wqe| wqe.wr));
         flush_sends(all, shared, cx, first);

@@ -74,6 +74,8 @@ impl Resource {
             AnswerKind::Read { va, rkey, length } => {
                 let reth = reth.filter(|_| asked == Operation::ReadRequest)?;
                 let skip = index.checked_mul(mtu)?;
+                // A repeated READ may ask for a rest of the first one only: the same key, inside
+                // its bytes.
                 let matches = rkey == reth.rkey
                     && va.wrapping_add(u64::from(skip)) == reth.va
                     && reth.length <= length.checked_sub(skip)?
@@ -250,6 +252,7 @@ impl Resources {
         let Some((at, index, (end, bytes_end))) = self.find(packet, mtu) else {
             return;
         };
+        // The requester asks again, by its timer.
         if self.passes.len() >= MAX_PASSES {
             return;
         }

@@ -106,6 +106,8 @@ impl Responder {
     pub(super) fn on_recv_available(&mut self) -> bool {
         let waits = core::mem::take(&mut self.not_ready_sent);
         if waits {
+            // RNR NAKs make the requester wait. This saves the rest of the wait where it knows the
+            // sign.
             self.replies.owe_resume();
         }
         waits
@@ -172,6 +174,7 @@ impl Responder {
             0 => {}
             1.. => {
                 cx.sink.note(Noted::OutOfSequenceRequest);
+                // IBTA volume 1, chapter 9: one NAK for a gap, with the PSN that is expected.
                 if self.keep(shared, packet, cx.now) {
                     self.report_gap();
                 }
@@ -334,6 +337,7 @@ impl Responder {
         if is_answered(packet) {
             self.replies.resources.repeat(packet, shared.mtu());
         } else {
+            // No resource was taken for a SEND or WRITE. The PSN of the acknowledgement covers it.
             self.replies.owe_ack();
         }
     }
@@ -344,6 +348,7 @@ impl Responder {
         match packet.bth.psn.distance(self.expected) {
             0 => true,
             1.. => false,
+            // A READ or atomic that was taken long ago has lost its place among the resources.
             _ if is_answered(packet) => self.replies.resources.knows(packet, shared.mtu()),
             behind => -behind <= MAX_UNACKNOWLEDGED,
         }
@@ -379,6 +384,7 @@ impl Responder {
         if let Some(recv) = self.held.take() {
             let fault = first.unwrap_or(Fault::FLUSHED);
             let wc = failed(recv_completion(shared, &recv.wr), fault);
+            // An error counts as solicited (ibv_req_notify_cq(3)).
             recv.complete(cx, wc, true);
         }
         flush_recvs(&mut self.recv, shared, cx);
@@ -407,6 +413,7 @@ fn is_answered(packet: &Packet<'_>) -> bool {
 pub(crate) fn flush_recvs(all: &mut VecDeque<RecvWr>, shared: &QpShared, cx: &mut Cx<'_>) {
     for recv in all.drain(..) {
         let wc = failed(recv_completion(shared, &recv), Fault::FLUSHED);
+        // An error counts as solicited (ibv_req_notify_cq(3)).
         cx.sink.recv_completion(wc, true);
     }
 }

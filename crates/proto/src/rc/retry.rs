@@ -94,6 +94,7 @@ impl Retry {
         if self.probe.is_none() {
             self.start(shared, now);
         }
+        // One sample at a time is enough for a smoothed round trip.
         if let (None, Some(sequence)) = (self.sample, sample)
             && self.times_sends(shared)
         {
@@ -148,6 +149,7 @@ impl Retry {
 
     /// Packets are going to be sent again: their answers say nothing about the round trip.
     pub(super) fn on_resend(&mut self) {
+        // An answer may be one to the first copy (Karn's algorithm, RFC 6298, section 3).
         self.sample = None;
     }
 
@@ -169,6 +171,7 @@ impl Retry {
     /// allows it: 7 means for ever (`ibv_modify_qp(3)`).
     pub(super) fn on_rnr_nak(&mut self, shared: &QpShared, now: Time, wait: Duration) -> bool {
         let limit = shared.attr.rnr_retry;
+        // 7, the largest value of the 3 bits, is without limit (IBTA volume 1, chapter 9).
         if limit < 7 && self.rnr_naks >= limit {
             return false;
         }
@@ -207,6 +210,7 @@ impl Retry {
 
     /// Returns the step that is due at `now`.
     pub(super) fn on_deadline(&mut self, shared: &QpShared, now: Time) -> Due {
+        // The change of the link was told without the time, so the timers start here.
         if self.rearm {
             self.rearm = false;
             self.stop();
@@ -217,6 +221,7 @@ impl Retry {
         }
         if self.ack.is_some_and(|at| at <= now) {
             self.expiries = self.expiries.saturating_add(1);
+            // The first transmission is none of the retries.
             if self.expiries > shared.attr.retry_cnt {
                 return Due::Exhausted;
             }
@@ -249,11 +254,13 @@ impl Retry {
         let longest = timeout(shared).map_or(MAX_PROBE, |timeout| {
             (timeout / PROBES_PER_TIMEOUT).min(MAX_PROBE)
         });
+        // Doubled for each probe in vain, as RFC 6298, section 5, doubles its time-out.
         let wait = trips * (1 << self.probes.min(10));
         wait.min(longest).max(MIN_PROBE)
     }
 
     fn measured(&mut self, round_trip: Duration) {
+        // The weight 1/8 is alpha of RFC 6298, section 2.
         let smoothed = self
             .round_trip
             .map_or(round_trip, |old| (old * 7 + round_trip) / 8);

@@ -79,6 +79,7 @@ impl Requester {
         let flight = &self.flight;
         let may_start = match shared.attr.qp_state {
             QpState::Rts => true,
+            // In SQD messages that were begun go on, and no other begins (IBTA volume 1, 10.3).
             QpState::Sqd => wqe.start < flight.limit(),
             _ => return None,
         };
@@ -89,9 +90,11 @@ impl Requester {
             // What is repeated has its place already.
             CompletedBy::Read | CompletedBy::Atomic | CompletedBy::Empty => {
                 flight.next() >= flight.limit()
+                    // `max_rd_atomic` of ibv_modify_qp(3): the next one waits, and all behind it.
                     && flight.requests() >= usize::from(shared.attr.max_rd_atomic)
             }
         };
+        // IBV_SEND_FENCE of ibv_post_send(3).
         let may_start = may_start && !(wqe.fenced() && flight.answer_due());
         if waits || at_start && (!may_start || self.waits_to_be_moved(wqe)) {
             return None;
@@ -147,6 +150,7 @@ impl Requester {
         let asked = match self.emit(shared, cx, next.wqe, packets, ask, out) {
             Ok(asked) => asked,
             Err(fault) if self.queue.cursor_is_front() => return Err(fault.into()),
+            // Completions are in order, so the error waits until the work before it is done.
             Err(fault) => {
                 self.stuck = Some(fault);
                 return Ok(false);
@@ -177,6 +181,7 @@ impl Requester {
         let window = self.most();
         let next = self.flight.next() + 2;
         let full = u64::from(shared.mtu() + PACKET_COST);
+        // The window must open before it is used up: so four acknowledgements for each window.
         self.unasked + cost >= window / 4 || !self.flight.has_room(next, cost + full, window)
     }
 
@@ -227,6 +232,7 @@ impl Requester {
             congestion: self.selective_repeat.vouch_for(sequence),
             ..shared.bth(segment.opcode, self.flight.psn(sequence))
         };
+        // The peer fetches the bytes, so a bad key must be found here.
         if wqe.rendezvous.is_some() {
             let all = Extent {
                 offset: 0,

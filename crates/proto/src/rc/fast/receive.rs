@@ -23,6 +23,7 @@ impl RcQp {
     pub fn on_brief(&mut self, cx: &mut Cx<'_>, brief: &Brief<'_>) -> Option<bool> {
         match brief.kind {
             BriefKind::Send(payload)
+                // A payload above the path MTU is answered by a NAK, which `on_packet` makes.
                 if self.is_ready_to_take() && payload.len() <= self.shared.mtu() as usize =>
             {
                 let (message, memory) = (BriefSend::of(&brief.bth, payload.len()), cx.memory);
@@ -38,6 +39,8 @@ impl RcQp {
                 Some(taken)
             }
             BriefKind::Ack if is_usual(&self.shared) => {
+                // An acknowledgement of nothing outstanding may end the wait for a receiver: see
+                // `on_stale`.
                 let sequence = self.requester.flight.sequence_of(brief.bth.psn).ok()?;
                 let outcome = self.requester.acknowledge(&self.shared, cx, sequence + 1);
                 self.settle_send(cx, outcome.map(drop));
@@ -79,6 +82,8 @@ impl RcQp {
     #[inline]
     #[must_use]
     pub fn takes_recv_quietly(&self, sges: usize) -> bool {
+        // In ERR the receive is flushed at once. A requester that waits for a receive is told of
+        // it.
         self.state() != QpState::Err
             && !self.responder.is_waited_for()
             && check_recv(&self.shared, sges, self.responder.queued()).is_ok()
@@ -114,11 +119,14 @@ impl Responder {
         sink: &mut (impl Sink + ?Sized),
         message: &BriefSend,
     ) -> Option<Result<(), Reject>> {
+        // A duplicate gets its acknowledgement again, a gap its NAK: both by the general way.
         if message.psn != self.expected {
             return None;
         }
         let recv = self.recv.pop_front()?;
         let Some(byte_len) = place(shared, (opens, write), &recv, message.len) else {
+            // The message gets an error or the general way, which must find the receive in its
+            // place.
             self.recv.push_front(recv);
             return None;
         };
@@ -131,6 +139,8 @@ impl Responder {
         if more {
             self.took_all_but_last(packets_of(byte_len, shared.attr.path_mtu));
         }
+        // The message counts as taken only when the program can learn of it: so no acknowledgement
+        // is owed yet.
         if !sink.recv_completion(wc, message.solicited) {
             return Some(Err(Reject::CQ_OVERFLOW));
         }
@@ -163,6 +173,7 @@ fn place(
         return None;
     };
     let byte_len = u32::try_from(len).ok()?;
+    // The general way ends the queue pair with a local length error.
     if byte_len > sge.length {
         return None;
     }

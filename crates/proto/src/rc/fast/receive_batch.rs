@@ -27,6 +27,7 @@ impl RcQp {
     /// `on_packet`.
     pub fn on_receive_batch(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
         let attr = &self.shared.attr;
+        // In REARM a packet with MigReq changes the path. XRC packets carry one more header.
         let usual = matches!(attr.qp_state, QpState::Rts | QpState::Rtr)
             && attr.path_mig_state != PathMigState::Rearm
             && self.shared.config.qp_type == QpType::Rc;
@@ -36,6 +37,7 @@ impl RcQp {
         let is_answer = packets.first().and_then(|packet| packet.first()) == Some(&RESPONSE.0);
         if !is_answer {
             self.responder.take_batch(&self.shared, cx, packets)
+        // Before RTS nothing was sent that could have an answer.
         } else if attr.qp_state == QpState::Rts {
             self.requester.take_batch(&self.shared, cx, packets)
         } else {
@@ -69,11 +71,14 @@ impl Requester {
     /// looked after with them.
     fn batch_due(&self) -> usize {
         let (first, next) = (self.flight.oldest(), self.flight.next());
+        // A reorder buffer, a probe or a later acknowledgement has work to do after each answer.
         let usual =
             self.probe == Probe::Idle && self.reorder.is_empty() && self.acknowledged_to <= first;
         let request = self.flight.request_at(first);
+        // The First response has an AETH, so a batch starts behind it.
         let batch = request.filter(|request| usual && request.start < first);
         let count = batch.map_or(0, |request| {
+            // The Last response completes the work request, and has an AETH.
             (request.end - 1).min(next).saturating_sub(first)
         });
         usize::try_from(count).unwrap_or(0)
@@ -157,6 +162,7 @@ impl Responder {
         let [sge] = recv.wr.sges[..] else {
             return None;
         };
+        // Otherwise the general way ends the queue pair with a local length error.
         let fits = received
             .checked_add(bytes)
             .is_some_and(|after| after <= sge.length.min(crate::rc::MAX_MESSAGE));
@@ -184,6 +190,7 @@ impl Responder {
 /// The header of a packet without pad, of the only version.
 fn read(packet: &[u8]) -> Option<Bth> {
     let head = packet.first_chunk()?;
+    // A Middle packet with pad is a violation, and another version is dropped: both by `on_packet`.
     let plain = Bth::version(head) == 0 && Bth::pad_count(head) == 0;
     plain.then(|| Bth::from_bytes(head))
 }

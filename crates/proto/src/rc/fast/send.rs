@@ -39,12 +39,16 @@ impl RcQp {
     pub fn fast_head(&self) -> Option<FastHead> {
         let (shared, requester) = (&self.shared, &self.requester);
         let is_ready = is_usual(shared)
+            // A `PlainSend` may have one scatter/gather element.
             && shared.config.cap.max_send_sge > 0
+            // The responder sends first: its answer would come behind the SEND.
             && !self.responder.wants_transmit()
             && requester.is_quiet(shared)
             && requester.queue.is_sent(requester.flight.next())
+            // A work request to a process that has ended completes in error.
             && !requester.peer_gone;
         let header = requester.send_header(shared, SendFlags::empty());
+        // The third word has the PSN and AckReq, so it belongs to one message.
         let [first, second, _] = header.to_words(0);
         is_ready.then(|| FastHead {
             words: [first, second],
@@ -65,6 +69,7 @@ impl RcQp {
         let shared = &self.shared;
         let state = shared.attr.qp_state;
         let receives =
+            // The first packet in RTR raises COMM_EST, which `on_packet` does.
             state == QpState::Rts || state == QpState::Rtr && self.responder.is_established();
         receives && is_plain(shared) && !self.is_armed() && self.responder.is_between(shared)
     }
@@ -85,6 +90,7 @@ impl RcQp {
         debug_assert_eq!(self.fast_head().as_ref(), Some(common));
         let len = payload_of(shared, send).filter(|len| *len <= common.longest)?;
         let (bytes, end) = (len as usize, padded_len(len as usize));
+        // A full queue, a closed window or too little room: the general way refuses, or waits.
         if !self.requester.has_place(shared, len) || end > room.len() {
             return None;
         }
@@ -94,6 +100,7 @@ impl RcQp {
                 let (place, pad) = room[..end].split_at_mut(bytes);
                 read(shared, opens, memory, payload, place)?;
                 if !pad.is_empty() {
+                    // Bytes of an earlier message must not reach the peer as pad.
                     pad.fill(0);
                 }
                 &room[..end]
@@ -102,6 +109,7 @@ impl RcQp {
         let is_solicited = send.flags.contains(SendFlags::SOLICITED);
         let [first, second] = common.words;
         let first = first | Bth::solicited_and_pad(is_solicited, pad_count(bytes));
+        // Each message asks for an acknowledgement, as no later packet need come to ask for it.
         let third = Bth::last_word(true, self.requester.next_psn());
         Some(([first, second, third], rest))
     }
@@ -199,7 +207,9 @@ impl RcQp {
         debug_assert!(is_usual(shared) && requester.is_quiet(shared));
         let sequence = match requester.flight.sequence_of(psn) {
             Ok(sequence) => sequence,
+            // An old acknowledgement could end a wait for a receiver, but none runs here.
             Err(distance) if distance < 0 => return FastOutcome::Done,
+            // The PSN was never sent: `on_packet` decides whether that is a report or a forgery.
             Err(_) => return FastOutcome::Unusual,
         };
         let (mut bytes, mut outcome) = (0, FastOutcome::Done);
@@ -248,10 +258,12 @@ impl Requester {
     ) -> Option<(u64, FastOutcome)> {
         let wqe = self.queue.front().filter(|wqe| wqe.is_message())?;
         let is_whole = wqe.start == self.flight.oldest() && wqe.end() <= last + 1;
+        // A longer message that is acknowledged in parts is for the general way.
         if wqe.packets > 1 && !is_whole {
             return None;
         }
         let (packets, cost) = (wqe.packets, cost_of(wqe.length, wqe.packets));
+        // `sq_sig_all` of ibv_create_qp(3) and IBV_SEND_SIGNALED of ibv_post_send(3).
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let wc = signalled.then(|| completion(shared, &wqe.wr));
         self.queue.drop_front();

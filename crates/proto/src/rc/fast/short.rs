@@ -61,6 +61,7 @@ impl RcQp {
     /// [`poll_transmit`](Self::poll_transmit).
     pub fn poll_short(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> Option<usize> {
         let owes = self.responder.wants_transmit();
+        // READ responses and NAKs go by `poll_transmit`, which takes turns with the requester.
         if owes && !self.responder.owes_only_ack() {
             return None;
         }
@@ -117,15 +118,19 @@ impl Requester {
         let is_whole = wqe.packets == 1 && wqe.length <= MAX_SHORT && wqe.rendezvous.is_none();
         let goes_by_packet = match wqe.wr.op {
             SendOp::Send | SendOp::SendImm(_) | SendOp::SendInvalidate(_) => true,
+            // A WRITE within a host may need no packet: its owner copies the bytes.
             SendOp::Write(_) | SendOp::WriteImm(..) => self.direct(shared).is_none(),
             _ => false,
         };
         let flight = &self.flight;
+        // Behind a rewind the next packet is a retransmission, which the general way counts.
         let is_new = flight.next() == wqe.start && flight.next() == flight.limit();
         let nothing_else = self.probe != Probe::Wanted
             && self.selective_repeat.is_empty()
             && self.stuck.is_none()
             && !self.retry.waits_for_receiver();
+        // A fence waits for READs and atomics (IBV_SEND_FENCE, ibv_post_send(3)). In SQD no new
+        // message may start (IBTA volume 1, 10.3).
         let may = shared.attr.qp_state == QpState::Rts
             && shared.config.qp_type == QpType::Rc
             && !(wqe.fenced() && flight.answer_due());
@@ -147,6 +152,7 @@ impl Requester {
         Next { wqe, to, .. }: &Next<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Fault> {
+        // Other operations have extension headers.
         if wqe.wr.op != SendOp::Send {
             let packets = self.flight.next()..*to;
             return self.emit(shared, cx, wqe, packets, true, out).map(drop);
