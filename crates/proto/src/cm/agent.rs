@@ -10,12 +10,12 @@ use crate::ids::{Gid, Guid, Qpn};
 use crate::mad::CommId;
 use crate::time::Time;
 
-/// What an agent needs to know of its surroundings.
+/// Settings of an agent.
 #[derive(Debug)]
 pub struct Config {
     /// Upper bits of every communication id (slot << 22); the lower 22 are drawn.
     pub id_prefix: u32,
-    /// What identifiers are drawn from.
+    /// Source that identifiers are drawn from.
     pub random: Random,
     /// Requests that may wait for the owner's answer at once; more are dropped, and their senders
     /// ask again.

@@ -2,9 +2,9 @@
 
 use crate::mad::{Answered, CmMad, Drep, Message, Rej, RejReason, Req, SidrRep, SidrStatus};
 
-/// What a message for a conversation that nobody knows gets: a DREQ its DREP (the connection is
-/// gone, as asked), a REP a rejection (so that a peer whose partner died need not run out of
-/// retries). Everything else gets nothing.
+/// The answer to a message for a conversation that does not exist. A DREQ gets a DREP: the
+/// connection is gone, as asked. A REP gets a rejection, so that a peer whose partner died need not
+/// run out of retries. Everything else gets nothing.
 #[must_use]
 pub fn answer_unknown(mad: &CmMad) -> Option<CmMad> {
     let message = match &mad.message {
@@ -27,7 +27,7 @@ pub fn answer_unknown(mad: &CmMad) -> Option<CmMad> {
     })
 }
 
-/// What a request for a service that nobody offers gets. Everything else gets nothing.
+/// The answer to a request for a service that is not offered. Everything else gets nothing.
 #[must_use]
 pub fn answer_unoffered(mad: &CmMad) -> Option<CmMad> {
     match &mad.message {

@@ -1,4 +1,4 @@
-//! What the owner of a conversation asks for.
+//! Commands of the owner of a conversation.
 
 use super::agent::Agent;
 use super::conversation::{Conversation, ConversationState, Phase, Resend};

@@ -1,4 +1,4 @@
-//! One conversation: what both ends know of each other, and how far they are.
+//! State of a conversation: what both ends know of each other, and how far they are.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -276,8 +276,8 @@ impl Conversation {
         }
     }
 
-    /// "I do not wait any longer": the peer may not know its end of the conversation under any id
-    /// that we know, so it finds it by our GUID and id.
+    /// A REJ that says "I do not wait any longer". The peer may not know its end of the
+    /// conversation under any id that we know. So it finds it by our GUID and id.
     pub(super) fn rej_timeout(&self) -> CmMad {
         let mut rej = Rej {
             local_comm_id: self.local_id,

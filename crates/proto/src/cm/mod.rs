@@ -1,8 +1,8 @@
 //! Connection manager conversations.
 //!
-//! [`Agent`] holds every conversation of one process as a pure state machine (IBTA volume 1,
-//! chapter 12, with the choices of the Linux `ib_cm` where the specification leaves one). Like the
-//! rest of this crate it does no IO:
+//! [`Agent`] holds every conversation of one process as a pure state machine. Its rules are IBTA
+//! volume 1, chapter 12, with the choices of the Linux `ib_cm` where the specification leaves one.
+//! Like the rest of this crate it does no IO:
 //!
 //! | family | methods |
 //! |---|---|

@@ -183,7 +183,7 @@ const fn waits_for_owner(state: &ConversationState) -> bool {
     )
 }
 
-/// Under what a conversation stands in the index of resolution requests.
+/// Key of a conversation in the index of resolution requests.
 fn resolution_key(c: &Conversation) -> Option<(Gid, CommId)> {
     let passive = matches!(
         c.state,

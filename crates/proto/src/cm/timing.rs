@@ -43,8 +43,8 @@ pub const fn ack_timeout(ca_ack_delay: u8, packet_life_time: u8) -> u8 {
 ///
 /// Linux has 0, the longest (655 ms), for all. A peer that tries a few times only has that here,
 /// too. A peer that tries without limit (7) comes again soon (10 ms), since it never gives up. So a
-/// receive that is posted a moment late costs less, and rxe, whose ACK timer runs on in the wait,
-/// hardly ever ends a connection without retries.
+/// receive that is posted a moment late costs less. The ACK timer of rxe runs on in the wait: with
+/// a short one rxe hardly ever ends a connection without retries.
 #[must_use]
 pub const fn min_rnr_timer(rnr_retry: u8) -> u8 {
     if rnr_retry == 7 { 20 } else { 0 }

@@ -131,8 +131,8 @@ impl Header {
     ///
     /// # Errors
     /// The violation by which the stream ends: versions (RFC 5041, 7.1; RFC 5040, 7.1), a queue
-    /// that does not exist, an opcode that does not exist or is not at home in this kind of
-    /// segment or queue, and a segment shorter than its header.
+    /// that does not exist, or a segment shorter than its header. So is an opcode that does not
+    /// exist, or is not at home in this kind of segment or queue.
     pub fn parse(bytes: &[u8]) -> Result<Self, Violation> {
         let [first, second, ..] = *bytes else {
             return Err(Violation::Framing);

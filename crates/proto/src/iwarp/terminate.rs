@@ -1,6 +1,6 @@
 //! Violations of the protocol, and the TERMINATE message that tells the peer of each.
 //!
-//! The numbers are those of the IANA registry "Remote Direct Data Placement" (RFC 6580), which
+//! The numbers are those of the IANA registry "Remote Direct Data Placement" (RFC 6580). It
 //! collects RFC 5040 section 4.8, RFC 5041 section 8.2 and RFC 5044 section 8.
 
 use alloc::vec::Vec;

@@ -107,7 +107,7 @@ impl Message {
         }
     }
 
-    /// Its name, for logs.
+    /// Name of the message, for logs.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

@@ -32,7 +32,7 @@ bitflags::bitflags! {
 }
 
 impl Access {
-    /// What a peer needs for a FLUSH to this placement.
+    /// Right that a peer needs for a FLUSH to this placement.
     #[must_use]
     pub fn to_flush(placement: Placement) -> Self {
         let flag = |kind, access| {

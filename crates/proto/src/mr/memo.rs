@@ -31,8 +31,8 @@ impl Opens for &Rights {
     }
 }
 
-/// What the table said of a key. It is good as long as the region is registered as it was: its
-/// owner sees to that, and nobody uses it any more once a change of the table has returned.
+/// Answer of the table about a key. It is good as long as the region is registered as it was. Its
+/// owner sees to that: the memo is out of use once a change of the table has returned.
 #[derive(Debug)]
 pub struct Memo {
     key: Key,
@@ -40,7 +40,7 @@ pub struct Memo {
 }
 
 impl Rights {
-    /// What there is to remember of a key.
+    /// The memo of a key, if there is one.
     #[must_use]
     pub fn memo(&self, key: Key) -> Option<Memo> {
         let region = self.get(key)?.like();

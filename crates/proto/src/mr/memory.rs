@@ -71,7 +71,7 @@ pub struct PeerRange {
     pub len: u32,
 }
 
-/// What a copy is made of. One piece, the usual number, takes no memory of its own.
+/// Pieces that a copy is made of. One piece, the usual number, takes no memory of its own.
 pub type Pieces<'a> = SmallVec<[Piece<'a>; 1]>;
 
 impl Piece<'_> {

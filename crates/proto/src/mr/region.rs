@@ -6,7 +6,7 @@ use super::rights::allow;
 use super::{Access, AddrRange, RightsError, Span};
 use crate::ids::{Key, PdId};
 
-/// What is behind the addresses of a region.
+/// Memory behind the addresses of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Backing {
     /// Memory that was mapped when it was registered.

@@ -59,7 +59,7 @@ impl From<Unmapped> for RightsError {
 /// The queue pair that asks for something, for itself or for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessor {
-    /// Its protection domain.
+    /// Protection domain of the queue pair.
     pub pd: PdId,
     /// Queue pair that asks.
     pub qpn: Qpn,
@@ -77,7 +77,7 @@ pub struct Rights {
     windows: HashMap<u32, WindowState>,
 }
 
-/// What all keys of a window have in common.
+/// Bits that all keys of a window have in common.
 const fn window_number(key: Key) -> u32 {
     key.0 >> WINDOW_KEY_BITS
 }

@@ -1,8 +1,8 @@
 //! The queue pair state table.
 //!
 //! [`check`] says whether `ibv_modify_qp(3)` may go from one state to another with a given
-//! attribute mask, and if not, which attributes are missing or too many. [`values`] checks what the
-//! attributes hold, [`migration`] how the path state may change.
+//! attribute mask. If not, it names the attributes that are missing or too many. [`values`] checks
+//! what the attributes hold, [`migration`] how the path state may change.
 
 pub mod migration;
 mod table;
@@ -114,9 +114,9 @@ pub fn next_state(
     })
 }
 
-/// The attributes that count: a program may give an XRC queue pair those of the half that it does
-/// not have, as it would for RC, and they are ignored. That is how the kernel's interface has it,
-/// and programs rely on it.
+/// The attributes that count. A program may give an XRC queue pair those of the half that it does
+/// not have, as it would for RC. They are ignored. That is how the kernel's interface has it, and
+/// programs rely on it.
 #[must_use]
 pub fn relevant(qp_type: QpType, mask: AttrMask) -> AttrMask {
     let absent = match qp_type {

@@ -2,7 +2,7 @@
 
 use crate::verbs::{AddressHandleAttr, AttrMask, Mtu, QpAttr};
 
-/// What the device can do, so far as attributes depend on it.
+/// Limits of the device on which attributes depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// READs and atomics that a queue pair may have outstanding.

@@ -1,5 +1,5 @@
-//! What the queue pairs of one process have in flight to one other process: together no more than
-//! the socket buffer there holds.
+//! Bytes that the queue pairs of one process have in flight to one other process: together no more
+//! than the socket buffer there holds.
 //!
 //! Each queue pair has a window of its own. Many of them would overrun the buffer that they share,
 //! and one that is always busy would leave the others nothing. So there is one account for all of
@@ -13,8 +13,8 @@
 //! * A queue pair that has heard nothing for long has nothing in the buffer any more: it was taken
 //!   out, or thrown away.
 //!
-//! What is sent again does not wait ([`RcQp::set_allowance`](super::RcQp::set_allowance)), so a
-//! wait costs no retry.
+//! Retransmissions do not wait ([`RcQp::set_allowance`](super::RcQp::set_allowance)), so a wait
+//! costs no retry.
 
 use alloc::collections::BTreeMap;
 use core::time::Duration;
@@ -24,7 +24,7 @@ use crate::time::Time;
 
 /// The whole, in the units of the account: queue pairs of different MTUs count in different costs.
 const WHOLE: u64 = 1 << 24;
-/// What a queue pair may send when it is its turn.
+/// Bytes that a queue pair may send when it is its turn.
 const TURN: u64 = WHOLE / 4;
 /// Without any progress for so long, what a queue pair has in flight is not in the buffer any more.
 const SILENCE: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ pub struct Budget {
     called: bool,
 }
 
-/// What a queue pair has in an account. [`Budget::leave`] before it is dropped.
+/// Place of a queue pair in an account. [`Budget::leave`] before it is dropped.
 #[derive(Debug)]
 pub struct Stake {
     qpn: Qpn,
@@ -49,7 +49,7 @@ pub struct Stake {
     whole: u64,
     counted: u64,
     ticket: Option<u64>,
-    /// What the queue pair had in flight when it was asked last, and since when there was no
+    /// Bytes that the queue pair had in flight when it was asked last, and since when there was no
     /// progress.
     seen: u64,
     moved: Time,
@@ -115,8 +115,9 @@ impl Budget {
         0
     }
 
-    /// What a queue pair has in flight after it has sent, or heard of what it had sent; `wants`: it
-    /// would send more. Returns the queue pair that is called: it is to [`ask`](Self::ask).
+    /// Bytes that a queue pair has in flight after it has sent, or heard of what it had sent;
+    /// `wants`: it would send more. Returns the queue pair that is called: it is to
+    /// [`ask`](Self::ask).
     pub fn settle(
         &mut self,
         stake: &mut Stake,

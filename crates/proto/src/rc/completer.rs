@@ -1,8 +1,8 @@
 //! The completer: what answers of the peer mean for posted work.
 //!
 //! Work requests complete strictly in order. A SEND or WRITE is done when it or anything later is
-//! acknowledged; a READ or atomic only by its own response, so an answer that passes it over says
-//! that the response was lost.
+//! acknowledged. A READ or atomic is done only by its own response, so an answer that passes it
+//! over says that the response was lost.
 
 use super::config::QpShared;
 use super::fault::{Cause, Fault, SendFault};
@@ -184,7 +184,7 @@ impl Requester {
         outcome.map(|()| complete)
     }
 
-    /// Something new was acknowledged.
+    /// Packets were acknowledged for the first time.
     pub(super) fn on_progress(&mut self, shared: &QpShared, now: Time, bytes: u64) {
         let oldest = self.flight.oldest();
         let outstanding = self.flight.outstanding();
@@ -307,7 +307,7 @@ impl Requester {
         }
     }
 
-    /// Whether something that was sent asks for an answer of this kind and length with this PSN.
+    /// Whether a request that was sent asks for an answer of this kind and length with this PSN.
     /// Between two Ferroces another one is forged.
     fn is_asked_for(&self, shared: &QpShared, answer: Response<'_, '_>, sequence: u64) -> bool {
         let wqe = self

@@ -15,7 +15,7 @@ pub const MAX_RD_ATOMIC: u8 = 128;
 /// Longest message in bytes.
 pub const MAX_MESSAGE: u32 = 1 << 31;
 
-/// What kind of link the path runs over; set by the device before the move to RTR.
+/// Kind of link that the path runs over; set by the device before the move to RTR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTraits {
     /// The link delivers everything in order or tells
@@ -29,7 +29,7 @@ pub struct LinkTraits {
     pub max_in_flight: u32,
 }
 
-/// What a packet without payload counts against [`LinkTraits::max_in_flight`], in bytes.
+/// Cost of a packet without payload in [`LinkTraits::max_in_flight`], in bytes.
 pub const PACKET_COST: u32 = 256;
 
 /// Fixed properties of a queue pair.
@@ -83,7 +83,7 @@ pub struct ModifyError {
     pub reason: String,
 }
 
-/// What requester and responder look at but do not change.
+/// State that requester and responder look at but do not change.
 #[derive(Debug)]
 pub(crate) struct QpShared {
     pub(crate) config: RcConfig,

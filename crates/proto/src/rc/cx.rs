@@ -1,4 +1,4 @@
-//! What a step of the state machine gets from its owner.
+//! Inputs of a step of the state machine that come from its owner.
 
 use super::Rendezvous;
 use crate::ids::{Key, PdId, Srqn};
@@ -26,15 +26,15 @@ pub trait Sink {
     }
 
     /// The queue pair has failed and its work is about to be flushed: its program may use the
-    /// memory of that work for something else then. When this returns no peer of this host begins
-    /// to use what was granted or is to be fetched any more, and a peer that is fetching finds out.
+    /// memory of that work for something else then. When this returns, no peer of this host begins
+    /// to use what was granted or is to be fetched. A peer that is fetching finds out.
     fn end_grant(&mut self) {}
     /// A peer's SEND has taken this key of a window back, which only that peer used.
     fn invalidated(&mut self, key: Key) {
         let _ = key;
     }
 
-    /// Something to count.
+    /// An incident to count.
     fn note(&mut self, what: Noted) {
         let _ = what;
     }
@@ -77,7 +77,7 @@ pub trait Sink {
     }
 }
 
-/// What devices count of queue pairs' work, besides packets.
+/// Incidents in queue pairs' work that devices count, besides packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Noted {
     /// A SEND of any kind is done: it was acknowledged, or handed out where nobody acknowledges.
@@ -118,7 +118,7 @@ impl Noted {
     ];
 }
 
-/// What an XRC shared receive queue has for a message.
+/// Answer of an XRC shared receive queue that is asked for a receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// A receive work request.
@@ -146,7 +146,7 @@ pub struct SharedRecv {
     pub pd: PdId,
 }
 
-/// What every step needs: the time, the rights, the memory and the sink.
+/// Inputs of every step: the time, the rights, the memory and the sink.
 pub struct Cx<'a> {
     /// Now.
     pub now: Time,
@@ -158,7 +158,7 @@ pub struct Cx<'a> {
     pub sink: &'a mut dyn Sink,
 }
 
-/// What local operations need: they change the rights, so they have the table alone.
+/// Inputs of local operations. They change the rights, so they have the table alone.
 pub struct LocalCx<'a> {
     /// Now.
     pub now: Time,

@@ -1,8 +1,8 @@
 //! WRITEs, READs and atomics without packets: the owner of the initiating queue pair moves the
-//! bytes itself, or changes the word, where it can reach the peer's memory and knows what the peer
-//! grants.
+//! bytes, or changes the word, itself. It must be able to reach the peer's memory, and know what
+//! the peer grants.
 //!
-//! What the program sees is what packets would have shown it. So the direct way is open only
+//! The program sees what packets would have shown it. So the direct way is open only
 //!
 //! - to the oldest work request, while nothing is in flight: an operation neither overtakes earlier
 //!   ones nor completes before them;
@@ -17,10 +17,10 @@
 //! Short WRITEs or READs that wait one behind the other can share a copy: a
 //! [run](RcQp::direct_run).
 //!
-//! Whatever is refused or goes wrong goes by packets, from its first byte on
-//! ([`RcQp::refuse_direct`]), and the peer's responder decides: it makes the NAK, the event and the
-//! state that belong to it. Doing a part of a WRITE or READ twice changes nothing. An atomic is
-//! done once: it is refused only if it was not carried out.
+//! A refused or failed operation goes by packets, from its first byte on ([`RcQp::refuse_direct`]).
+//! Then the peer's responder decides: it makes the NAK, the event and the state that belong to it.
+//! Doing a part of a WRITE or READ twice changes nothing. An atomic is done once: it is refused
+//! only if it was not carried out.
 
 use smallvec::SmallVec;
 
@@ -40,7 +40,7 @@ use crate::mr::{Access, PeerRange, Pieces, Rights, RightsError};
 use crate::verbs::{PathMigState, QpState, QpType, RemoteAddr, SendOp, WcImm, WcOpcode};
 use crate::wire::{Packet, Reth};
 
-/// What became of the oldest work request without packets.
+/// Progress of the oldest work request without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     /// Bytes that are done.
@@ -55,7 +55,7 @@ impl Default for Moved {
     }
 }
 
-/// What is to be done with the peer's memory.
+/// Operation on the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectOp {
     /// The peer's bytes are replaced.
@@ -69,7 +69,7 @@ pub enum DirectOp {
         /// Value to store if the word equals `compare`.
         swap: u64,
     },
-    /// Something is added to a word of 8 bytes.
+    /// A number is added to a word of 8 bytes.
     FetchAdd {
         /// Addend.
         add: u64,
@@ -108,7 +108,7 @@ impl DirectOp {
         }
     }
 
-    /// What the key of the own bytes must allow.
+    /// Right that the key of the own bytes must give.
     pub(crate) const fn needs_here(self) -> Access {
         match self {
             Self::Write => Access::empty(),
@@ -126,7 +126,7 @@ const LONGEST_IN_RUN: u32 = 4096;
 /// what is done, are those of the oldest one.
 pub type DirectRun = SmallVec<[PeerRange; MOST_IN_RUN]>;
 
-/// What is left of the oldest work request, for its owner to carry out.
+/// Rest of the oldest work request, for its owner to carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
     /// The operation.
@@ -141,7 +141,7 @@ pub struct Direct {
     pub len: u32,
 }
 
-/// What a queue pair grants its peer for operations without packets.
+/// Rights that a queue pair grants its peer for operations without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The peer's queue pair.
@@ -154,7 +154,8 @@ pub struct Grant {
 }
 
 impl RcQp {
-    /// What the owner may do in place of [`poll_transmit`](Self::poll_transmit), if anything.
+    /// The operation that the owner may carry out in place of
+    /// [`poll_transmit`](Self::poll_transmit), if any.
     #[must_use]
     pub fn next_direct(&self) -> Option<Direct> {
         let (wqe, (op, remote), done) = self.requester.direct(&self.shared)?;
@@ -250,8 +251,9 @@ impl RcQp {
         }
     }
 
-    /// What this queue pair grants its peer now; nothing while the responder has anything to say or
-    /// to wait for. A program that waits in RTR to hear of its peer does so by the first packet.
+    /// The rights that this queue pair grants its peer now; none while the responder has anything
+    /// to say or to wait for. A program that waits in RTR to hear of its peer does so by the first
+    /// packet.
     #[must_use]
     pub fn grant(&self) -> Option<Grant> {
         let (attr, responder) = (&self.shared.attr, &self.responder);

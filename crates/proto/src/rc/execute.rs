@@ -220,7 +220,7 @@ impl Responder {
         Ok(())
     }
 
-    /// What was written before is visible to all of this host when this is answered. It is answered
+    /// A FLUSH: earlier writes are visible to all of this host when it is answered. It is answered
     /// as a READ of nothing, so it takes a place among those. (IBTA annex A19.)
     fn on_flush(
         &mut self,
@@ -424,7 +424,7 @@ fn check_length(shared: &QpShared, packet: &Packet<'_>, info: OpInfo) -> Result<
     }
 }
 
-/// What the last packet of a SEND brings besides its payload.
+/// Takes the immediate or the key that the last packet of a SEND brings besides its payload.
 fn finish_send(
     shared: &QpShared,
     cx: &mut Cx<'_>,

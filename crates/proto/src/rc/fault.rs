@@ -79,9 +79,10 @@ impl From<Fault> for SendFault {
 /// Why the responder cannot go on; the queue pair goes to ERR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reject {
-    /// What the peer is told about which packet; nothing if the cause is local (CQ overflow).
+    /// NAK that the peer is told, and about which packet; nothing if the cause is local (CQ
+    /// overflow).
     pub(crate) nak: Option<(NakCode, Psn)>,
-    /// What the program is told if no receive work request can tell it.
+    /// Event that the program gets if no receive work request can tell it.
     pub(crate) event: Option<QpEvent>,
     /// How the receive work request in hand fails; without this it is flushed.
     pub(crate) recv: Option<Fault>,

@@ -33,7 +33,7 @@ pub(crate) struct Write {
 }
 
 impl PartialMessage {
-    /// What its first packet was for. All others must be for the same.
+    /// Target of the first packet. All others must be for the same.
     pub(super) const fn target(&self) -> Target {
         match self {
             Self::Send { target, .. } => *target,

@@ -218,9 +218,9 @@ impl RcQp {
         self.responder.on_recv_answer(&self.shared, there);
     }
 
-    /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether
-    /// the packet was taken; false means that it was dropped since the state does not allow it, or
-    /// that its completion found no room (a lossless link then tells the sender).
+    /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns false if
+    /// the packet was dropped: the state does not allow it, or its completion found no room. A
+    /// lossless link then tells the sender.
     pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
         if packet.bth.opcode.service() != Some(self.shared.config.service()) {
             // Another service's packet cannot come from our peer.
@@ -397,9 +397,9 @@ impl RcQp {
 
     /// If a short message, or a WRITE, and an acknowledgement are all that there is to send, the
     /// message goes first, once. On the wire a short one makes one run with the acknowledgement,
-    /// since the last packet of a run may be the shorter one, and the receiver of that run looks at
-    /// the acknowledgement first. A longer SEND goes second: its receiver would have the completion
-    /// of the answer before that of its own request.
+    /// since the last packet of a run may be the shorter one. The receiver of that run looks at the
+    /// acknowledgement first. A longer SEND goes second: its receiver would have the completion of
+    /// the answer before that of its own request.
     pub fn let_ack_follow(&mut self) {
         self.ahead_of_ack = 0;
         if !self.shared.link.lossless && self.responder.owes_only_ack() {

@@ -1,4 +1,4 @@
-//! What a work request must fulfil to be queued.
+//! Checks of a work request before it is queued.
 
 use super::config::{MAX_MESSAGE, QpShared};
 use super::send_queue::payload_len;

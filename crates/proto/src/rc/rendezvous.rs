@@ -3,7 +3,7 @@
 //! takes the place of those that packets make.
 //!
 //! A WRITE with immediate takes a receive, so it needs the responder anyway. So any number of them
-//! can be on their way, and no byte of one is in place before the receive of the one before it was
+//! can be on their way. No byte of one is in place before the receive of the one before it was
 //! there.
 //!
 //! A rendezvous is one packet with one PSN, whatever the length. It is ordered, waited for, refused
@@ -13,9 +13,9 @@
 //! flushed ([`Sink::end_grant`](super::Sink::end_grant)). Each packet carries a *token*, which is
 //! not valid from then on. A responder that fetches checks the token once more after the copy.
 //!
-//! What cannot be fetched is answered by a NAK of our own, and goes by packets, with as many PSNs
-//! as that needs. Nothing that was sent after the rendezvous was taken, so all of it gets new
-//! numbers. The responder does not take the same PSN for a rendezvous again, so both ends agree
+//! A message that cannot be fetched is answered by a NAK of our own, and goes by packets, with as
+//! many PSNs as that needs. Nothing that was sent after the rendezvous was taken, so all of it gets
+//! new numbers. The responder does not take the same PSN for a rendezvous again, so both ends agree
 //! about what has become of it.
 
 use super::back_off::BackOff;
@@ -59,7 +59,7 @@ pub struct Rendezvous {
 /// The requester's part of rendezvous.
 #[derive(Debug, Default)]
 pub(super) struct RendezvousSender {
-    /// What makes a rendezvous valid; none: no work request goes so.
+    /// Token that makes a rendezvous valid; none: no work request goes so.
     pub(super) token: Option<u64>,
     /// Most bytes of a plain SEND that goes some other way, see
     /// [`RcQp::set_rendezvous_threshold`].
@@ -134,7 +134,7 @@ impl Requester {
         self.send_by_packets(shared);
     }
 
-    /// What went by rendezvous goes by packets. Nothing was taken of what was sent and not
+    /// Messages that went by rendezvous go by packets. Nothing was taken of what was sent and not
     /// acknowledged.
     pub(super) fn send_by_packets(&mut self, shared: &QpShared) {
         self.go_back();

@@ -51,7 +51,7 @@ pub(super) struct BufferedPacket {
     came: Time,
 }
 
-/// What became of a packet that is ahead.
+/// Outcome for a packet that is ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     /// The packet opens a gap that was not known, or takes a packet with it that has other bytes:
@@ -243,8 +243,8 @@ impl ReorderBuffer {
         self.remove(0, mtu)
     }
 
-    /// What is missing from `expected` on: distance from there, and packets. If the expected packet
-    /// is here, it is asked for once more: only the peer can say that it is the right one.
+    /// The gaps from `expected` on: distance from there, and packets. If the expected packet is
+    /// here, it is asked for once more: only the peer can say that it is the right one.
     pub(super) fn gaps(&self, expected: Psn, mtu: u32) -> impl Iterator<Item = (u32, u32)> {
         let mut at = 0;
         self.packets.iter().filter_map(move |kept| {

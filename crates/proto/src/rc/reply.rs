@@ -1,4 +1,4 @@
-//! What the responder owes the peer: READ responses and atomic results, then a NAK, then an
+//! Answers that the responder owes the peer: READ responses and atomic results, then a NAK, then an
 //! acknowledgement.
 //!
 //! Acknowledgements coalesce (IBTA 9.7.5.1.2): only that one is owed is kept, and it speaks of the

@@ -45,7 +45,7 @@ pub(super) struct Requester {
     /// Went back already because of a NAK or a response passed over; not again before there is
     /// progress.
     pub(super) went_back: bool,
-    /// What a peer that has kept the rest misses.
+    /// Gaps that the peer reported. Only these packets are sent again.
     pub(super) selective_repeat: SelectiveRepeat,
     /// READ responses that came before one that is missing.
     pub(super) reorder: ReorderBuffer,
@@ -56,7 +56,7 @@ pub(super) struct Requester {
     /// Cost of what was sent since the last packet with AckReq.
     pub(super) unasked: u64,
     pub(super) peer_gone: bool,
-    /// What became of the oldest work request without packets.
+    /// Progress of the oldest work request without packets.
     pub(super) moved: Moved,
     pub(super) rendezvous: RendezvousSender,
     /// Whether WRITEs and READs wait for what is in flight, to go without packets then.

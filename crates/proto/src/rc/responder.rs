@@ -1,7 +1,7 @@
 //! The responder: takes the peer's requests in their order, once each, and answers them.
 //!
-//! What a request does is in [`execute`](super::execute). The order of the checks is that of the
-//! specification: PSN, sequence of opcodes, what the queue pair allows, receive work request or
+//! The module [`execute`](super::execute) carries requests out. The order of the checks is that of
+//! the specification: PSN, sequence of opcodes, what the queue pair allows, receive work request or
 //! READ/atomic resources, lengths, key; then the request is executed, completed and acknowledged.
 
 use alloc::collections::VecDeque;

@@ -17,7 +17,7 @@ use crate::wire::ack_timeout;
 pub const MIN_ACK_TIMEOUT: Duration = Duration::from_nanos(4096 << 12);
 
 /// The specification lets the local ACK timer expire anywhere between `timeout` and this many times
-/// that. A device that shares its processors with programs that poll takes the late end: on a busy
+/// that. A device that shares its processors with programs that poll takes the late end. On a busy
 /// machine a live peer was seen silent for 560 ms, longer than eight times the usual 67 ms. Where
 /// that would be long for a person it is not worth it, see [`PATIENCE`].
 const LATEST: u32 = 4;

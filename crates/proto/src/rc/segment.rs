@@ -6,7 +6,7 @@ use super::send_queue::Wqe;
 use crate::verbs::{Flush, RemoteAddr, SendFlags, SendOp};
 use crate::wire::{AtomicEth, ExtHeaders, Feth, Opcode, Operation, Position, Reth};
 
-/// One request packet, without its PSN and payload bytes.
+/// A request packet, without its PSN and payload bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
     pub(crate) opcode: Opcode,

@@ -6,7 +6,7 @@
 //! again. READ responses that overtook a lost one are kept here, and only that one is asked for
 //! again.
 //!
-//! What is sent again may be lost, too. Then something that was sent for the first time after it
+//! A retransmission may be lost, too. Then a packet that was sent for the first time after it
 //! arrives before it.
 
 use alloc::collections::VecDeque;
@@ -32,7 +32,7 @@ const MAX_SENT: usize = 128;
 pub(super) struct SelectiveRepeat {
     /// Sequences, in order.
     due: VecDeque<Range<u64>>,
-    /// What was sent again, in the order of sending.
+    /// Packets that were sent again, in the order of sending.
     sent: VecDeque<ResentRun>,
     /// READ responses before this one may be the first or last answers to a request for a part.
     asked_to: u64,
@@ -66,7 +66,7 @@ impl SelectiveRepeat {
         self.sent.clear();
     }
 
-    /// What is before `oldest` has arrived.
+    /// All packets before `oldest` have arrived.
     pub(super) fn on_progress(&mut self, oldest: u64) {
         while self.due.front().is_some_and(|range| range.end <= oldest) {
             self.due.pop_front();
@@ -79,7 +79,7 @@ impl SelectiveRepeat {
         sequence < self.asked_to
     }
 
-    /// What a request packet says in byte 4 of its header.
+    /// Value of byte 4 in the header of a request packet.
     #[inline]
     pub(super) fn vouch_for(&self, sequence: u64) -> u8 {
         if sequence < self.vouched_to {
@@ -218,8 +218,8 @@ impl Requester {
         }
     }
 
-    /// What the peer said came behind its answers to everything before `to`: those that are not
-    /// here are asked for again.
+    /// The peer's word came behind its answers to everything before `to`: those that are not here
+    /// are asked for again.
     pub(super) fn ask_for_answers(&mut self, shared: &QpShared, to: u64) {
         let oldest = self.flight.oldest();
         let expected = self.flight.psn(oldest);

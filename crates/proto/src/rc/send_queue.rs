@@ -2,8 +2,8 @@
 //!
 //! Packets are counted from the move to RTS in 64 bits ("sequence"); the PSN on the wire is the low
 //! 24 bits of that, plus the initial PSN. Each work request gets its numbers when it is posted, so
-//! a packet's content follows from its sequence alone, and going back is only a matter of setting
-//! the next sequence.
+//! a packet's content follows from its sequence alone. Going back is only a matter of setting the
+//! next sequence.
 
 use alloc::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub(crate) enum CompletedBy {
     Read,
     /// An atomic acknowledgement.
     Atomic,
-    /// One READ response without data (ATOMIC WRITE, FLUSH).
+    /// A single READ response without data (ATOMIC WRITE, FLUSH).
     Empty,
     /// Nothing: it is done here.
     Local,
@@ -103,7 +103,7 @@ impl Wqe {
         )
     }
 
-    /// What the packets `from .. to` count against the window.
+    /// Cost of the packets `from .. to` in the window.
     pub(super) fn cost(&self, from: u64, to: u64, mtu: u32) -> u64 {
         (to - from) * u64::from(PACKET_COST)
             + u64::from(self.offset(to, mtu) - self.offset(from, mtu))

@@ -10,7 +10,7 @@ use crate::mr::Accessor;
 use crate::verbs::{RecvWr, Wc};
 use crate::wire::Packet;
 
-/// What a request packet works with.
+/// Protection domain and receives that a request packet works with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Keys of this protection domain open memory.

@@ -21,7 +21,7 @@ const MAX_READ: u64 = 1 << 21;
 
 /// A request packet.
 pub(super) struct Next<'a> {
-    /// Its work request.
+    /// Work request that the packet is of.
     pub(super) wqe: &'a Wqe,
     /// Sequence after the last packet that it accounts for.
     pub(super) to: u64,
@@ -29,7 +29,7 @@ pub(super) struct Next<'a> {
     pub(super) cost: u64,
 }
 
-/// What is noted of a request packet that went out.
+/// Facts about a request packet that went out.
 pub(super) struct Went {
     /// Sequence of the first packet of its work request.
     start: u64,
@@ -42,7 +42,7 @@ pub(super) struct Went {
 }
 
 impl Next<'_> {
-    /// What is to be noted once it has gone out.
+    /// Facts to note once the packet has gone out.
     pub(super) fn sent(&self) -> Went {
         Went {
             start: self.wqe.start,
@@ -110,8 +110,8 @@ impl Requester {
     /// READ request answers for all its responses, any other for itself.
     ///
     /// A READ longer than the window allows is several requests, so that what comes back at once is
-    /// bounded. Each asks for as much as the window holds, or half of it if two may be outstanding,
-    /// so that one is always on its way.
+    /// bounded. Each asks for as much as the window holds. If two may be outstanding it asks for
+    /// half of that, so that one is always on its way.
     pub(super) fn request_end(&self, shared: &QpShared, wqe: &Wqe, sequence: u64) -> u64 {
         if wqe.answer() != CompletedBy::Read {
             return sequence + 1;

@@ -3,9 +3,9 @@
 //!
 //! Nothing acknowledges unreliable messages, so their sender cannot know how much waits at the
 //! receiver, and what finds no room there is lost. A Ferroce device asks now and then with a packet
-//! of its own kind, which travels behind the data and is answered when it is taken out. The opcodes
-//! are of the range that the specification leaves to manufacturers (IBTA 9.2.1, 110xxxxx and
-//! 111xxxxx): everybody else drops them, as any packet of an unknown opcode.
+//! of its own kind. The packet travels behind the data, and is answered when it is taken out. The
+//! opcodes are of the range that the specification leaves to manufacturers (IBTA 9.2.1, 110xxxxx
+//! and 111xxxxx): everybody else drops them, as any packet of an unknown opcode.
 //!
 //! | bytes | |
 //! |---|---|

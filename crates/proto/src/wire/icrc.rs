@@ -1,13 +1,13 @@
 //! Invariant CRC of a `RoCEv2` packet.
 //!
 //! The last four bytes of every datagram are an Ethernet CRC-32, least significant byte first. It
-//! is over eight bytes of ones, the IP and UDP headers with the fields that routers change set to
-//! ones, and the whole transport packet.
+//! covers eight bytes of ones, the IP and UDP headers, and the whole transport packet. In the
+//! headers the fields that routers change are set to ones.
 //!
 //! The IPv4 Identification is under it, yet a UDP socket can neither set nor read that field.
 //! Sending is easy: Linux puts 0 there for an unconnected socket that forbids fragmentation, so
 //! [`compute`] is told [`Ident::ZERO`]. For receiving, [`verify`] works the field out of the CRC
-//! itself: CRC is linear, so the difference between the CRC that came and the one with
+//! itself: CRC is linear. So the difference between the CRC that came and the one with
 //! Identification 0 is the field multiplied by a known power of x. What does not come out as a
 //! possible field is a corrupt packet. That weakens the check against random damage from 2^-32 to
 //! 2^-15 where a peer numbers its packets; [`IdentHistory`] restores most of it for peers that do

@@ -194,9 +194,8 @@ impl Opcode {
 
     /// The opcode of the RC packet at `position` of a message of `operation`.
     ///
-    /// It exists for every pair: First and Middle packets of the variants with immediate or
-    /// invalidate are plain ones, and for operations that fit in one packet the position does not
-    /// matter.
+    /// Every pair has one. First and Middle packets of the variants with immediate or invalidate
+    /// are plain ones. For operations that fit in one packet the position does not matter.
     #[must_use]
     pub const fn rc(operation: Operation, position: Position) -> Self {
         Self(Self::RC | number_of(operation, position))

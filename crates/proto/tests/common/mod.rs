@@ -31,8 +31,8 @@ pub(crate) fn seeds(base: u64) -> std::ops::Range<u64> {
 /// happened.
 const FEW: u64 = 2;
 
-/// What a test of [`seeds`]`(base)` means to test must have happened more than `least` times in all
-/// of `base` seeds, and in fewer or more of them in proportion.
+/// The event that a test of [`seeds`]`(base)` is about must have happened more than `least` times
+/// in all of `base` seeds. In fewer or more seeds the number is in proportion.
 #[track_caller]
 pub(crate) fn expect_more(count: usize, least: usize, base: u64) {
     let seeds = seeds(base).end;

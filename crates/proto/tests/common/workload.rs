@@ -9,7 +9,7 @@ use ferroce_proto::verbs::{
 use super::{bytes, split};
 
 /// Memory: the peer reads from SOURCE and writes to its slots in TARGET; READ results, received
-/// messages and atomic results each have slots of their own, so what each must hold in the end does
+/// messages and atomic results each have slots of their own. So what each must hold in the end does
 /// not depend on timing.
 const SOURCE: u64 = 0;
 const SOURCE_LEN: u64 = 64 << 10;

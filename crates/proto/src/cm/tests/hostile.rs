@@ -60,8 +60,8 @@ proptest! {
     }
 }
 
-/// What a stranger can say in the peer's name that knows the peer's GUID and queue pair number, and
-/// guesses one of the two communication ids. The connection must stand.
+/// Messages of a stranger in the peer's name. The stranger knows the peer's GUID and queue pair
+/// number, and guesses one of the two communication ids. The connection must stand.
 #[test]
 fn one_guessed_number_ends_no_connection() {
     for attempt in 0..6 {

@@ -1,5 +1,5 @@
-//! Markers: every 512 bytes of the stream, counted from the first byte behind the startup frames,
-//! 4 bytes that point back to the beginning of their FPDU (RFC 5044, 4.3).
+//! Markers: 4 bytes in every 512 of the stream that point back to the beginning of their FPDU (RFC
+//! 5044, 4.3). They are counted from the first byte behind the startup frames.
 
 use super::fpdu::{MARKER_LEN, MARKER_SPACING};
 

@@ -2,7 +2,7 @@
 //! of RoCEv2's ([`rc::direct`](crate::rc::DirectOp)), with two differences.
 //!
 //! There are no acknowledgements and no PSNs: the numbers of FPDUs stand for them. An operation is
-//! carried out only if all that this end has sent was processed by the peer, which publishes how
+//! carried out only if the peer has processed all that this end has sent. The peer publishes how
 //! many FPDUs that were ([`Grant::expected`]). So nothing overtakes anything, and a READ finds what
 //! was written before it.
 //!

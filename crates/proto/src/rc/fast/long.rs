@@ -15,7 +15,7 @@ use crate::wire::pad_count;
 pub struct LongMessage<'a> {
     /// Header of the one packet, with the first PSN; as words in memory.
     pub head: [u32; 3],
-    /// What is behind that, without pad.
+    /// Bytes behind that, without pad.
     pub payload: Piece<'a>,
     /// Bytes of each of the packets that its PSNs stand for, but the last one.
     pub packet: u32,
@@ -38,8 +38,8 @@ impl RcQp {
         self.long_message(opens, send)
     }
 
-    /// If the next of those that are queued and not sent is a SEND of one piece, and nothing else
-    /// is to be sent before it: that SEND.
+    /// The next work request that is queued and not sent, if it is a SEND of one piece. `None` also
+    /// if anything else is to be sent before it.
     #[must_use]
     pub fn next_queued(&self) -> Option<PlainSend<'_>> {
         let (shared, requester) = (&self.shared, &self.requester);

@@ -1,5 +1,5 @@
-//! Shortcuts of the reliable transport. Each asks once whether the case is the usual one and then
-//! does what the general way does, with the same packets and the same state behind it.
+//! Shortcuts of the reliable transport. Each shortcut asks once whether the case is the usual one.
+//! Then it does what the general way does, with the same packets and the same state behind it.
 
 pub(super) mod cut;
 pub(super) mod long;

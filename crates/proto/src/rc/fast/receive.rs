@@ -1,9 +1,9 @@
-//! The short way of the usual case: a SEND that is one packet, in its turn, into a receive of one
-//! piece of memory; and an acknowledgement.
+//! The short way of the usual cases. One is a SEND of one packet, in its turn, into a receive of
+//! one piece of memory. The other is an acknowledgement.
 //!
-//! It makes the same changes as the general way ([`RcQp::on_packet`], [`RcQp::poll_transmit`]), in
-//! the same order, so either may follow the other at any time. What is not as usual is left to that
-//! one: all questions come before the first change.
+//! The short way makes the same changes as the general one ([`RcQp::on_packet`],
+//! [`RcQp::poll_transmit`]), in the same order. So either may follow the other at any time. What is
+//! not as usual is left to that one: all questions come before the first change.
 
 use super::send::is_usual;
 use crate::ids::Psn;

@@ -1,9 +1,9 @@
-//! Middle packets of one message, or of the answer to a READ, that came together: one look at the
-//! message, the rights and the receive for all of them.
+//! Middle packets of one message, or of the answer to a READ, that came together. The message, the
+//! rights and the receive are looked at once for all of them.
 //!
-//! It makes the same changes as the general way ([`RcQp::on_packet`]) with one packet after the
-//! other, so either may follow the other at any time. What is not as usual is left to that one: all
-//! questions come before the first change.
+//! A batch makes the same changes as the general way ([`RcQp::on_packet`]) with one packet after
+//! the other. So either may follow the other at any time. What is not as usual is left to that one:
+//! all questions come before the first change.
 
 use crate::ids::{DEFAULT_PKEY, Psn};
 use crate::mr::{Access, Span};
@@ -22,9 +22,9 @@ const FEWEST: usize = 2;
 
 impl RcQp {
     /// Takes the first of these packets (each BTH through pad), as [`on_packet`](Self::on_packet)
-    /// would one by one: as many as are in their turn and Middle packets of the SEND or WRITE in
-    /// work, or of the answer to the oldest READ. Returns how many; the next one is for
-    /// `on_packet`.
+    /// would one by one. It takes as many as are in their turn and Middle packets of one message:
+    /// the SEND or WRITE in work, or the answer to the oldest READ. Returns how many; the next one
+    /// is for `on_packet`.
     pub fn on_receive_batch(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
         let attr = &self.shared.attr;
         // In REARM a packet with MigReq changes the path. XRC packets carry one more header.

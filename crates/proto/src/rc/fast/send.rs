@@ -1,9 +1,9 @@
 //! The shortest way of a short SEND: it is posted, and its packet written to where the peer looks,
 //! in one.
 //!
-//! It leaves the same packets and the same state behind as [`RcQp::post_send`] with
-//! [`RcQp::poll_short`] after it, where nothing is under way but other SENDs and no timer runs. All
-//! that is asked once, before the first change; whatever is not so goes the general way.
+//! The packets and the state are those of [`RcQp::post_send`] with [`RcQp::poll_short`] after it.
+//! The shortest way is open where nothing is under way but other SENDs, and no timer runs. All that
+//! is asked once, before the first change; any other case goes the general way.
 
 use crate::ids::Psn;
 use crate::mr::{Access, AddrRange, Memory, Opens, Span, Unmapped};
@@ -20,7 +20,7 @@ use crate::wire::{BriefSend, Bth, Opcode, Operation, Position, pad_count, padded
 /// The opcode of a SEND in one packet.
 const SEND_ONLY: Opcode = Opcode::rc(Operation::Send, Position::Only);
 
-/// What the packets that a queue pair sends the fast way have in common.
+/// Header words and limits that all packets of a queue pair on the fast way have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastHead {
     /// First two words of their headers, without what a message adds.
@@ -148,20 +148,20 @@ impl RcQp {
     }
 }
 
-/// What a message takes of the window.
+/// Share of the window that a message takes.
 #[inline]
 pub(super) fn cost_of(length: u32, packets: u32) -> u64 {
     u64::from(PACKET_COST) * u64::from(packets) + u64::from(length)
 }
 
-/// What became of something that was to be done the fast way.
+/// Outcome of a step on the fast way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastOutcome {
     /// All of it is done.
     Done,
     /// All of it, or the rest, is for the general way.
     Unusual,
-    /// It is done, but its completion found no room: call [`RcQp::on_recv_overflow`] or
+    /// The step is done, but its completion found no room: call [`RcQp::on_recv_overflow`] or
     /// [`RcQp::on_cq_overflow`].
     Overflow,
 }
@@ -247,8 +247,8 @@ impl Requester {
         self.went_back = false;
     }
 
-    /// Takes the oldest work request off the queue, if it is a message and everything up to a
-    /// packet is acknowledged, which is all of it. Returns what it took of the window.
+    /// Takes the oldest work request off the queue, if it is a message and all of it is
+    /// acknowledged. `last` is the newest packet that is. Returns what it took of the window.
     #[inline]
     fn retire_message(
         &mut self,

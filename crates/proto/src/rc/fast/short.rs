@@ -1,8 +1,8 @@
 //! A short message at once: what most calls of `ibv_post_send` come to.
 //!
 //! [`RcQp::poll_transmit`] finds out packet by packet what of all that may be going on goes first.
-//! When a program posts a short message mostly nothing is going on: all earlier ones are sent, none
-//! is sent again, the window is open, and the responder owes nothing or just an acknowledgement.
+//! When a program posts a short message mostly nothing is going on. All earlier ones are sent, none
+//! is sent again, and the window is open. The responder owes nothing or just an acknowledgement.
 //! [`RcQp::poll_short`] asks once whether that is so, and then does what `poll_transmit` would do
 //! until there is nothing more to send. It leaves the same packets and the same state behind;
 //! everything else it leaves alone.
@@ -55,8 +55,8 @@ impl RcQp {
         self.requester.flight.psn(self.requester.flight.oldest())
     }
 
-    /// If all that there is to send is one short message, which may go out, and perhaps an
-    /// acknowledgement before it: appends both packets to `out`. Returns how long the first is if
+    /// Appends the packet of a short message to `out`, behind the acknowledgement if one is owed.
+    /// There must be nothing else to send, and the window open. Returns how long the first is if
     /// there are two, 0 if there is one. `None`: nothing has changed, see
     /// [`poll_transmit`](Self::poll_transmit).
     pub fn poll_short(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> Option<usize> {

@@ -82,9 +82,9 @@ const DISPROOF: u8 = 8;
 
 /// What is known of how one peer fills the Identification.
 ///
-/// A peer that is seen to leave it 0 is held to that, so that damage is noticed with probability
-/// 2^-25 or better although [`verify`](super::verify) must allow every Identification. If such a
-/// peer is replaced by one that counts, the first few datagrams of the new one are lost.
+/// A peer that is seen to leave it 0 is held to that. So damage is missed with probability 2^-25 at
+/// most, although [`verify`](super::verify) must allow every Identification. If such a peer is
+/// replaced by one that counts, the first few datagrams of the new one are lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IdentHistory {
     zeros: u8,
