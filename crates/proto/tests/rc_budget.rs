@@ -264,7 +264,7 @@ fn a_wait_in_line_costs_no_retry() {
 }
 
 #[test]
-fn who_is_not_answered_does_not_hold_up_the_others() {
+fn a_queue_pair_that_is_not_answered_does_not_hold_up_the_others() {
     // They hold the whole buffer, and try again for ever.
     let setup = Setup {
         timeout: 0,

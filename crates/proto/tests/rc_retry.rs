@@ -157,7 +157,7 @@ fn a_sequence_nak_resends_at_once_and_does_not_restart_the_timer() {
 }
 
 #[test]
-fn one_nak_repairs_a_loss_within_round_trips() {
+fn one_nak_has_a_loss_sent_again_within_round_trips() {
     let mut pair = Pair::new(Setup::default());
     let request = write(&pair, 1, 1000);
     pair.send(Side::A, request);
@@ -355,7 +355,7 @@ fn the_same_nak_twice_resends_once_and_a_later_one_again() {
 }
 
 #[test]
-fn work_behind_a_bad_buffer_does_not_keep_losses_from_being_repaired() {
+fn work_behind_a_bad_buffer_does_not_keep_losses_from_being_sent_again() {
     let mut pair = Pair::new(Setup::default());
     let good = write(&pair, 1, 3000);
     pair.send(Side::A, good);

@@ -47,7 +47,7 @@ fn count(packets: &[Opcode], of: &[Opcode]) -> usize {
 }
 
 #[test]
-fn a_lone_loss_is_repaired_by_one_packet() {
+fn one_packet_is_sent_again_for_a_lone_gap() {
     let mut pair = pair(true);
     for _ in 0..5 {
         let packets = lose_one(&mut pair, 1);

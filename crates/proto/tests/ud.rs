@@ -85,7 +85,7 @@ fn datagram(from: &End<UdQp>, wr_id: u64, len: u32) -> SendWr {
 }
 
 #[test]
-fn a_packet_says_who_sends_it_and_with_which_key() {
+fn a_packet_names_its_sender_and_its_key() {
     let [mut a, _] = pair();
     let (imm, flags) = ([9, 8, 7, 6], SendFlags::SOLICITED);
     for (op, opcode, flags) in [

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tries_without_limit_waits_little_for_a_receiver() {
+    fn a_peer_that_tries_without_limit_waits_little_for_a_receiver() {
         use crate::wire::{ack_timeout as run, rnr_timer};
 
         let usual = run(ack_timeout(15, PACKET_LIFETIME)).unwrap();

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_the_line_or_ends_does_not_hold_up_the_others() {
+    fn a_queue_pair_that_leaves_the_line_or_ends_does_not_hold_up_the_others() {
         let (mut budget, mut s) = (Budget::default(), stakes(4));
         for stake in &mut s {
             take(&mut budget, stake, Time(0));

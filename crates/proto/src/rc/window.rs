@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn repaired_losses_at_random_leave_the_window_open() {
+    fn gaps_at_random_leave_the_window_open() {
         let (limit, packet) = (400_000, 1000);
         let mut w = SendWindow::new(limit, packet);
         w.on_progress(limit.into());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn repaired_losses_one_after_the_other_close_the_window() {
+    fn gaps_one_after_the_other_close_the_window() {
         let mut w = SendWindow::new(1 << 20, 1000);
         for _ in 0..60 {
             w.on_progress(10_000);

@@ -244,7 +244,7 @@ fn a_peer_that_dies_during_set_up_is_unreachable() {
 }
 
 #[test]
-fn a_request_of_which_nobody_knows_who_has_it_goes_out_at_once() {
+fn a_request_that_no_process_has_answered_goes_out_again_at_once() {
     let mut w = World::new(14);
     let a = w.connect(A, B, 0x11);
     lose_b(&mut w);
