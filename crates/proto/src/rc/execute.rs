@@ -36,8 +36,6 @@ impl Responder {
         if self.message.as_ref().is_some_and(|m| m.target() != target) {
             return Err(invalid.into());
         }
-        // No request may begin inside a message: the sequence of opcodes is a check of IBTA volume
-        // 1, chapter 9.
         match info.operation {
             Operation::Send | Operation::SendImm | Operation::SendInvalidate => {
                 self.on_send(shared, cx, packet, info, target)
@@ -45,45 +43,71 @@ impl Responder {
             Operation::Write | Operation::WriteImm => {
                 self.on_write(shared, cx, packet, info, target)
             }
-            Operation::PlacedImm => match (packet.ext.reth, packet.ext.imm) {
-                (Some(reth), Some(imm)) if self.message.is_none() && shared.link.lossless => {
-                    self.on_placed(shared, cx, packet, reth, imm, target)
-                }
-                _ => Err(invalid.into()),
-            },
-            Operation::Rendezvous | Operation::RendezvousImm | Operation::RendezvousWriteImm => {
-                match packet.ext.atomic {
-                    Some(request) if self.message.is_none() && shared.link.lossless => {
-                        self.on_rendezvous(shared, cx, packet, request, target)
-                    }
-                    _ => Err(invalid.into()),
-                }
+            // No other request may come inside a message: the sequence of opcodes is a check of
+            // IBTA volume 1, chapter 9.
+            _ if self.message.is_some() => Err(invalid.into()),
+            Operation::PlacedImm
+            | Operation::Rendezvous
+            | Operation::RendezvousImm
+            | Operation::RendezvousWriteImm => {
+                self.execute_within_host(shared, cx, packet, info.operation, target)
             }
-            Operation::ReadRequest => match packet.ext.reth {
-                Some(reth) if self.message.is_none() => self
-                    .on_read(shared, cx, packet, reth, target)
-                    .map_err(Stop::Reject),
-                _ => Err(invalid.into()),
-            },
-            Operation::AtomicWrite => match packet.ext.reth {
-                Some(reth) if self.message.is_none() => self
-                    .on_atomic_write(shared, cx, packet, reth, target)
-                    .map_err(Stop::Reject),
-                _ => Err(invalid.into()),
-            },
-            Operation::Flush => match (packet.ext.feth, packet.ext.reth) {
-                (Some(feth), Some(reth)) if self.message.is_none() => self
-                    .on_flush(shared, cx, packet.bth.psn, feth, reth, target)
-                    .map_err(Stop::Reject),
-                _ => Err(invalid.into()),
-            },
-            Operation::CompareSwap | Operation::FetchAdd => match packet.ext.atomic {
-                Some(operands) if self.message.is_none() => self
-                    .on_atomic(shared, cx, packet, info.operation, operands, target)
-                    .map_err(Stop::Reject),
-                _ => Err(invalid.into()),
-            },
-            _ => Err(invalid.into()),
+            operation => self
+                .execute_answered(shared, cx, packet, operation, target)
+                .map_err(Stop::Reject),
+        }
+    }
+
+    /// Carries out a request whose bytes do not come in packets. Only a process of this host sends
+    /// such ones.
+    fn execute_within_host(
+        &mut self,
+        shared: &QpShared,
+        cx: &mut Cx<'_>,
+        packet: &Packet<'_>,
+        operation: Operation,
+        target: Target,
+    ) -> Result<(), Stop> {
+        let ext = &packet.ext;
+        match (operation, ext.reth, ext.imm, ext.atomic) {
+            _ if !shared.link.lossless => Err(Reject::invalid(packet.bth.psn).into()),
+            (Operation::PlacedImm, Some(reth), Some(imm), _) => {
+                self.on_placed(shared, cx, packet, reth, imm, target)
+            }
+            (
+                Operation::Rendezvous | Operation::RendezvousImm | Operation::RendezvousWriteImm,
+                ..,
+                Some(request),
+            ) => self.on_rendezvous(shared, cx, packet, request, target),
+            _ => Err(Reject::invalid(packet.bth.psn).into()),
+        }
+    }
+
+    /// Carries out a request that is answered by a response of its own.
+    fn execute_answered(
+        &mut self,
+        shared: &QpShared,
+        cx: &Cx<'_>,
+        packet: &Packet<'_>,
+        operation: Operation,
+        target: Target,
+    ) -> Result<(), Reject> {
+        let (psn, ext) = (packet.bth.psn, &packet.ext);
+        match (operation, ext.reth, ext.feth, ext.atomic) {
+            (Operation::ReadRequest, Some(reth), ..) => {
+                self.on_read(shared, cx, packet, reth, target)
+            }
+            (Operation::AtomicWrite, Some(reth), ..) => {
+                self.on_atomic_write(shared, cx, packet, reth, target)
+            }
+            (Operation::Flush, Some(reth), Some(feth), _) => {
+                self.on_flush(shared, cx, psn, feth, reth, target)
+            }
+            (Operation::CompareSwap | Operation::FetchAdd, .., Some(operands)) => {
+                self.on_atomic(shared, cx, packet, operation, operands, target)
+            }
+            // The opcode is a response, or one that no request has.
+            _ => Err(Reject::invalid(psn)),
         }
     }
 

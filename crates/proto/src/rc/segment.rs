@@ -23,94 +23,113 @@ pub(crate) struct Segment {
 
 /// The packet of `wqe` that accounts for `packets`, whose first is its own sequence (READ: that
 /// many responses). `None` for work requests that send nothing.
-#[expect(clippy::too_many_lines, reason = "a table of the operations")]
 pub(crate) fn segment(wqe: &Wqe, packets: Range<u64>, mtu: u32) -> Option<Segment> {
-    let (sequence, to) = (packets.start, packets.end);
-    let offset = wqe.offset(sequence, mtu);
-    let last = sequence + 1 == wqe.end();
-    let position = Position::from_ends(sequence == wqe.start, last);
-    let len = wqe.offset(sequence + 1, mtu) - offset;
-    let message = |operation, reth, tail: ExtHeaders| {
-        let ext = if last { tail } else { ExtHeaders::default() };
-        Segment {
-            opcode: Opcode::rc(operation, position),
-            ext: ExtHeaders {
-                reth: reth_if(position.starts(), reth, wqe.length),
-                ..ext
-            },
-            offset,
-            len,
-            ends: last,
-            solicited: last && wqe.wr.flags.contains(SendFlags::SOLICITED),
+    if let Some(token) = wqe.rendezvous {
+        return rendezvous(wqe, token);
+    }
+    match wqe.wr.op {
+        SendOp::Read(from) => Some(read(wqe, from, packets, mtu)),
+        SendOp::CompareSwap {
+            remote,
+            compare,
+            swap,
+        } => Some(request(
+            Operation::CompareSwap,
+            atomic(remote, swap, compare),
+        )),
+        // The compare field has no meaning here. The kernel's soft-RoCE sends 0, too.
+        SendOp::FetchAdd { remote, add } => {
+            Some(request(Operation::FetchAdd, atomic(remote, add, 0)))
         }
-    };
-    let request = |operation, ext| Segment {
-        opcode: Opcode::rc(operation, Position::Only),
-        ext,
-        offset,
-        len: 0,
-        ends: true,
-        solicited: false,
-    };
+        SendOp::Flush(flush) => Some(request(Operation::Flush, flush_headers(&flush))),
+        _ => message(wqe, packets.start, mtu),
+    }
+}
+
+/// A packet of a SEND or WRITE.
+fn message(wqe: &Wqe, sequence: u64, mtu: u32) -> Option<Segment> {
     let none = ExtHeaders::default();
     let imm = |imm| ExtHeaders {
         imm: Some(imm),
         ..none
     };
-    if let Some(token) = wqe.rendezvous {
-        return rendezvous(wqe, token);
-    }
-    Some(match wqe.wr.op {
-        SendOp::Send => message(Operation::Send, None, none),
-        SendOp::SendImm(data) => message(Operation::SendImm, None, imm(data)),
-        SendOp::SendInvalidate(key) => message(
-            Operation::SendInvalidate,
-            None,
-            ExtHeaders {
+    let last = sequence + 1 == wqe.end();
+    // The SE bit is in the last packet, and means something only where the message takes a receive
+    // (IBV_SEND_SOLICITED, ibv_post_send(3)).
+    let asked = last && wqe.wr.flags.contains(SendFlags::SOLICITED);
+    let (operation, to, tail, solicited) = match wqe.wr.op {
+        SendOp::Send => (Operation::Send, None, none, asked),
+        SendOp::SendImm(data) => (Operation::SendImm, None, imm(data), asked),
+        SendOp::SendInvalidate(key) => {
+            let ieth = ExtHeaders {
                 ieth: Some(key),
                 ..none
-            },
-        ),
-        // The SE bit of a WRITE means something only where the WRITE takes a receive.
-        SendOp::Write(to) => Segment {
-            solicited: false,
-            ..message(Operation::Write, Some(to), none)
+            };
+            (Operation::SendInvalidate, None, ieth, asked)
+        }
+        SendOp::Write(to) => (Operation::Write, Some(to), none, false),
+        SendOp::AtomicWrite(to) => (Operation::AtomicWrite, Some(to), none, false),
+        SendOp::WriteImm(to, data) if wqe.placed => {
+            return Some(Segment {
+                opcode: Opcode::PLACED_IMM,
+                ext: ExtHeaders {
+                    reth: reth_if(true, Some(to), wqe.length),
+                    ..imm(data)
+                },
+                offset: 0,
+                len: 0,
+                ends: last,
+                solicited: asked,
+            });
+        }
+        SendOp::WriteImm(to, data) => (Operation::WriteImm, Some(to), imm(data), asked),
+        _ => return None,
+    };
+    let position = Position::from_ends(sequence == wqe.start, last);
+    let offset = wqe.offset(sequence, mtu);
+    Some(Segment {
+        opcode: Opcode::rc(operation, position),
+        // The address is in the first packet, the immediate or the key in the last.
+        ext: ExtHeaders {
+            reth: reth_if(position.starts(), to, wqe.length),
+            ..if last { tail } else { none }
         },
-        SendOp::AtomicWrite(to) => Segment {
-            solicited: false,
-            ..message(Operation::AtomicWrite, Some(to), none)
-        },
-        SendOp::WriteImm(to, data) if wqe.placed => Segment {
-            opcode: Opcode::PLACED_IMM,
-            ext: ExtHeaders {
-                reth: reth_if(true, Some(to), wqe.length),
-                ..imm(data)
-            },
-            offset: 0,
-            len: 0,
-            ..message(Operation::WriteImm, None, none)
-        },
-        SendOp::WriteImm(to, data) => message(Operation::WriteImm, Some(to), imm(data)),
-        SendOp::Read(from) => request(
-            Operation::ReadRequest,
-            ExtHeaders {
-                reth: Some(Reth {
-                    va: from.addr.wrapping_add(u64::from(offset)),
-                    rkey: from.rkey,
-                    length: wqe.offset(to, mtu) - offset,
-                }),
-                ..none
-            },
-        ),
-        SendOp::CompareSwap {
-            remote,
-            compare,
-            swap,
-        } => request(Operation::CompareSwap, atomic(remote, swap, compare)),
-        SendOp::FetchAdd { remote, add } => request(Operation::FetchAdd, atomic(remote, add, 0)),
-        SendOp::Flush(flush) => request(Operation::Flush, flush_headers(&flush)),
-        SendOp::LocalInvalidate(_) | SendOp::BindWindow(_) => return None,
+        offset,
+        len: wqe.offset(sequence + 1, mtu) - offset,
+        ends: last,
+        solicited,
     })
+}
+
+/// A request for the responses `packets` of a READ: all of them, or what a retry still lacks. (IBTA
+/// 9.4.4.)
+fn read(wqe: &Wqe, from: RemoteAddr, packets: Range<u64>, mtu: u32) -> Segment {
+    let offset = wqe.offset(packets.start, mtu);
+    let reth = Reth {
+        va: from.addr.wrapping_add(u64::from(offset)),
+        rkey: from.rkey,
+        length: wqe.offset(packets.end, mtu) - offset,
+    };
+    let ext = ExtHeaders {
+        reth: Some(reth),
+        ..ExtHeaders::default()
+    };
+    Segment {
+        offset,
+        ..request(Operation::ReadRequest, ext)
+    }
+}
+
+/// A request of one packet without payload.
+fn request(operation: Operation, ext: ExtHeaders) -> Segment {
+    Segment {
+        opcode: Opcode::rc(operation, Position::Only),
+        ext,
+        offset: 0,
+        len: 0,
+        ends: true,
+        solicited: false,
+    }
 }
 
 /// The packet that says where a message's bytes are to be fetched.

@@ -3,6 +3,16 @@
 use super::*;
 use crate::mr::Backing;
 
+/// Rights of a region that windows with all rights of peers can be bound to.
+const WRITABLE: Access = Access::MW_BIND.union(Access::LOCAL_WRITE);
+
+/// Binds a new window to a region that has these rights.
+fn bind_to(access: Access, request: &WindowBind) -> Result<(), BindError> {
+    let mut rights = table(region(0x1000, 0x100, 0x7000, access));
+    assert!(rights.insert_window(WINDOW, WindowType::Two, PD));
+    rights.bind(BY, request)
+}
+
 #[test]
 fn a_bound_window_opens_its_part_of_the_region_to_peers_only() {
     for kind in [WindowType::One, WindowType::Two] {
@@ -113,13 +123,11 @@ fn type_1_is_taken_back_by_a_bind_of_nothing_and_type_2_by_an_invalidate() {
 }
 
 #[test]
-fn binds_that_do_not_fit_are_refused() {
+fn binds_that_name_the_wrong_window_region_or_bytes_are_refused() {
     let good = bind(WindowType::Two, 0x1000, 8);
     let (addr, length) = (0x10f9, 8);
-    let writable = Access::MW_BIND | Access::LOCAL_WRITE;
     let cases = [
         (
-            writable,
             WindowBind {
                 window: Key(1),
                 ..good
@@ -127,20 +135,14 @@ fn binds_that_do_not_fit_are_refused() {
             BindError::NoWindow(Key(1)),
         ),
         (
-            writable,
             WindowBind {
                 kind: WindowType::One,
                 ..good
             },
             BindError::NoWindow(WINDOW),
         ),
+        (WindowBind { length: 0, ..good }, BindError::NoBytes),
         (
-            writable,
-            WindowBind { length: 0, ..good },
-            BindError::NoBytes,
-        ),
-        (
-            writable,
             WindowBind {
                 region: None,
                 ..good
@@ -148,7 +150,6 @@ fn binds_that_do_not_fit_are_refused() {
             BindError::NoBytes,
         ),
         (
-            writable,
             WindowBind {
                 region: Some(Key(5)),
                 ..good
@@ -156,30 +157,29 @@ fn binds_that_do_not_fit_are_refused() {
             BindError::NoRegion(Key(5)),
         ),
         (
-            writable,
             WindowBind { addr, ..good },
             BindError::OutOfBounds { addr, length },
         ),
-        (
-            Access::LOCAL_WRITE,
-            good,
-            BindError::Access(Access::MW_BIND),
-        ),
-        (
-            Access::MW_BIND,
-            good,
-            BindError::Access(Access::LOCAL_WRITE),
-        ),
     ];
-    for (access, request, error) in cases {
-        let mut rights = table(region(0x1000, 0x100, 0x7000, access));
-        assert!(rights.insert_window(WINDOW, WindowType::Two, PD));
-        assert_eq!(rights.bind(BY, &request), Err(error), "{request:?}");
+    for (request, error) in cases {
+        assert_eq!(bind_to(WRITABLE, &request), Err(error), "{request:?}");
+    }
+}
+
+#[test]
+fn binds_to_a_region_without_the_rights_or_the_memory_are_refused() {
+    let good = bind(WindowType::Two, 0x1000, 8);
+    for (access, missing) in [
+        (Access::LOCAL_WRITE, Access::MW_BIND),
+        (Access::MW_BIND, Access::LOCAL_WRITE),
+    ] {
+        let refused = bind_to(access, &good);
+        assert_eq!(refused, Err(BindError::Access(missing)));
     }
     let other = Accessor { pd: PdId(8), ..BY };
     let mut rights = with_window(WindowType::Two);
     assert_eq!(rights.bind(other, &good), Err(BindError::WrongPd));
-    let mut rights = table(region(0, 0x100, 0, writable).with_backing(Backing::Null));
+    let mut rights = table(region(0, 0x100, 0, WRITABLE).with_backing(Backing::Null));
     assert!(rights.insert_window(WINDOW, WindowType::Two, PD));
     let refused = rights.bind(BY, &WindowBind { addr: 0, ..good });
     assert_eq!(refused, Err(BindError::NoRegion(KEY)));
