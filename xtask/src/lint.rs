@@ -2,9 +2,12 @@
 
 use std::time::Instant;
 
+use crate::document::Mode;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{arrows, crates, mentions, names, orders, pages, prose, rooms, sh, variables};
+use crate::{
+    arrows, crates, mentions, names, orders, pages, promises, prose, rooms, sh, variables,
+};
 
 /// Format, clippy, arrows, rooms, names of types, orders, packages, what the documents name, how
 /// they are written, and documentation; each counts as one result.
@@ -56,5 +59,5 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
         doc.env("RUSTDOCFLAGS", "-D warnings");
         sh::step(doc)
     });
-    Ok(())
+    promises::table(workspace, Mode::Check, tally)
 }

@@ -41,6 +41,8 @@ usage: cargo xtask COMMAND
   test             everything below, in order; ends with `N passed, N failed`
   packages         install the Debian packages that the tests need (as root), or say which are missing
   lint             format, clippy, crate dependencies, documents, documentation
+  promises [--write-table]
+                   docs/promises.md: the files of the tests that SPECIFICATION.md names; `lint` holds it
   unit             cargo test of the workspace
   system [FILTER] [--write-table]
                    unmodified RDMA programs on the release build; FILTER is a part of the test names
@@ -85,6 +87,7 @@ fn main() -> ExitCode {
         ["test"] => everything(&workspace, &mut tally),
         ["packages"] => packages::require(&[packages::SYSTEM, packages::GUEST]),
         ["lint"] => lint::run(&workspace, &mut tally),
+        ["promises"] => promises::table(&workspace, mode, &mut tally),
         ["unit"] => unit::run(&workspace, &mut tally),
         ["system", "--list"] => {
             system::list();

@@ -29,10 +29,7 @@ pub(crate) struct Source {
 
 /// An error lists each file and test that is named and not there.
 pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
-    let mut sources = Vec::new();
-    for folder in FOLDERS {
-        collect(&workspace.root, &workspace.root.join(folder), &mut sources)?;
-    }
+    let sources = sources(workspace)?;
     let mut wrong = Vec::new();
     let pages = pages::names(workspace)?
         .into_iter()
@@ -60,6 +57,15 @@ pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
     } else {
         Err(wrong.join("\n"))
     }
+}
+
+/// All files of [`FOLDERS`], in no order.
+pub(crate) fn sources(workspace: &Workspace) -> Result<Vec<Source>, String> {
+    let mut sources = Vec::new();
+    for folder in FOLDERS {
+        collect(&workspace.root, &workspace.root.join(folder), &mut sources)?;
+    }
+    Ok(sources)
 }
 
 /// What stands between backquotes.

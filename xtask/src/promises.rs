@@ -1,12 +1,16 @@
 //! SPECIFICATION.md: one sentence a promise, and each test that a promise names is there. It is a
 //! test in its crate (and in the file that is named before it), a row of `cargo xtask system`, or a
-//! case of the conformance suite.
+//! case of the conformance suite. docs/promises.md links the files that the tests are in.
 
 use std::collections::BTreeSet;
 
 use crate::mentions::{Source, has, is_file, is_test, quoted};
 use crate::system;
 use crate::workspace::{Workspace, read};
+
+mod links;
+
+pub(crate) use links::table;
 
 /// Words that begin a list of tests, and whose tests those are.
 const CRATES: [&str; 10] = [
@@ -32,11 +36,7 @@ struct Known<'a> {
 /// An error names each promise of several sentences, and each test that is not there.
 pub(crate) fn check(workspace: &Workspace, sources: &[Source]) -> Result<Vec<String>, String> {
     let text = read(&workspace.root.join("SPECIFICATION.md"))?;
-    let known = Known {
-        sources,
-        rows: system::names(),
-        cases: read(&workspace.root.join("docs/conformance.md"))?,
-    };
+    let known = Known::of(workspace, sources)?;
     let mut wrong = Vec::new();
     let mut ids = BTreeSet::new();
     for (id, promise, tests) in text.lines().filter_map(row) {
@@ -85,29 +85,72 @@ fn sentences(text: &str) -> usize {
     plain.matches(". ").count() + usize::from(ends)
 }
 
+/// A name in a column of tests.
+struct Named<'t, 'k> {
+    /// Number of the part of the column, up to a semicolon.
+    part: usize,
+    /// Word that says whose the name is.
+    kind: &'t str,
+    name: &'t str,
+    /// The files that it stands for; `None` if there is no such test.
+    places: Option<Paths<'k>>,
+}
+
 /// Names of a column of tests that are not there.
 fn missing<'t>(tests: &'t str, known: &Known<'_>) -> Vec<&'t str> {
-    let (mut kind, mut wrong) = ("", Vec::new());
-    for part in tests.split(';') {
+    let names = places(tests, known).into_iter();
+    let missing = names.filter(|named| named.places.is_none());
+    missing.map(|named| named.name).collect()
+}
+
+/// Each name of a column of tests, and the files that it stands for.
+fn places<'t, 'k>(tests: &'t str, known: &Known<'k>) -> Vec<Named<'t, 'k>> {
+    let (mut kind, mut all) = ("", Vec::new());
+    for (at, part) in tests.split(';').enumerate() {
         let first = part.trim_start().split([' ', ':', ',']).next();
         // A part without a word of its own goes on with the one before.
         kind = first.filter(|word| !word.starts_with('`')).unwrap_or(kind);
         let mut file = None;
         for name in quoted(part) {
-            let is_there = match kind {
-                "system" => known.has_row(name),
-                _ if CRATES.contains(&kind) => known.has_test(kind, name, &mut file),
-                _ => true,
+            let places = match kind {
+                "system" => known.has_row(name).then(|| known.of_row(name)),
+                _ if CRATES.contains(&kind) => known.of_crate(kind, name, &mut file),
+                _ => Some(known.of_row(name)),
             };
-            if !is_there {
-                wrong.push(name);
-            }
+            all.push(Named {
+                part: at,
+                kind,
+                name,
+                places,
+            });
         }
     }
-    wrong
+    all
 }
 
-impl Known<'_> {
+/// Whether a name is that of a file or module, and not of a test in it.
+fn is_place(name: &str) -> bool {
+    is_file(name) || name.contains("::") || is_module(name)
+}
+
+/// Whether a name may be that of a module.
+fn is_module(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c == '_';
+    name.chars().all(plain) && !is_test(name)
+}
+
+/// Paths below the root, with a slash in front.
+type Paths<'k> = Vec<&'k str>;
+
+impl<'k> Known<'k> {
+    fn of(workspace: &Workspace, sources: &'k [Source]) -> Result<Self, String> {
+        Ok(Self {
+            sources,
+            rows: system::names(),
+            cases: read(&workspace.root.join("docs/conformance.md"))?,
+        })
+    }
+
     fn has_row(&self, name: &str) -> bool {
         let (begin, end) = name.split_once('*').unwrap_or((name, ""));
         let is_row = !name.contains([' ', '/']) && !name.starts_with('-');
@@ -115,45 +158,90 @@ impl Known<'_> {
         !is_row || self.rows.iter().any(fits)
     }
 
-    /// A file of a crate, which tests after it are in; a test or a module; a conformance case.
-    fn has_test<'n>(&self, of: &str, name: &'n str, file: &mut Option<&'n str>) -> bool {
-        let folder = format!("/crates/{of}/");
-        let in_crate = || {
-            let in_crate = |source: &&Source| source.path.starts_with(&folder);
-            self.sources.iter().filter(in_crate)
-        };
+    /// The file, where a program or document is named by its path.
+    fn of_row(&self, name: &str) -> Paths<'k> {
+        let is_it = |source: &&Source| source.path.strip_prefix('/') == Some(name);
+        let found = self.sources.iter().filter(is_it);
+        found.map(|source| source.path.as_str()).collect()
+    }
+
+    /// The places of a file of a crate, which tests after it are in; of a test or a module; of a
+    /// conformance case. `None` if there is none.
+    fn of_crate<'n>(
+        &self,
+        of: &str,
+        name: &'n str,
+        file: &mut Option<&'n str>,
+    ) -> Option<Paths<'k>> {
         let plain = name.trim_end_matches('*');
         if is_file(name) {
             *file = Some(name);
-            return in_crate().any(|source| has(std::slice::from_ref(source), name));
+            return self.file(of, name);
         }
         if name.contains("::") {
             *file = None;
-            let path = name.replace("::", "/");
-            let names = [path.clone(), format!("{path}.rs")];
-            let has_any = |source: &Source| {
-                let of_source = |name: &String| has(std::slice::from_ref(source), name);
-                names.iter().any(of_source)
-            };
-            return in_crate().any(has_any);
+            return self.module(of, name);
         }
         if of == "conformance" && name.contains('.') {
-            return self.cases.contains(plain);
+            let quoted = format!("\"{plain}");
+            let paths = self.paths(of, |source| source.text.contains(&quoted));
+            return self
+                .cases
+                .contains(plain)
+                .then(|| paths.unwrap_or_default());
         }
         if !is_test(plain) {
             *file = None;
-            return true;
+            let module = Some(name).filter(|name| is_module(name));
+            return module.map_or(Some(Vec::new()), |name| {
+                Some(self.module(of, name).unwrap_or_default())
+            });
         }
         let definition = if plain == name {
             format!("fn {name}(")
         } else {
             format!("fn {plain}")
         };
-        let is_in = |source: &&Source| {
-            file.is_none_or(|file| has(std::slice::from_ref(*source), file))
+        self.paths(of, |source| {
+            file.is_none_or(|file| has(std::slice::from_ref(source), file))
                 && source.text.contains(&definition)
-        };
-        in_crate().any(|source| is_in(&source))
+        })
+    }
+
+    /// The file of a crate's tests of this name, or all its files of this name.
+    fn file(&self, of: &str, name: &str) -> Option<Paths<'k>> {
+        let paths = self.paths(of, |source| has(std::slice::from_ref(source), name))?;
+        let tests = format!("/crates/{of}/tests/{name}");
+        let tests: Vec<_> = paths
+            .iter()
+            .copied()
+            .filter(|path| *path == tests)
+            .collect();
+        Some(if tests.is_empty() { paths } else { tests })
+    }
+
+    /// The file of a module, or the file with the shortest path in its folder.
+    fn module(&self, of: &str, name: &str) -> Option<Paths<'k>> {
+        let path = name.replace("::", "/");
+        let names = [path.clone(), format!("{path}.rs")];
+        let mut paths = self.paths(of, |source| {
+            let of_source = |name: &String| has(std::slice::from_ref(source), name);
+            names.iter().any(of_source)
+        })?;
+        let own = [format!("/{path}.rs"), format!("/{path}/mod.rs")];
+        let is_own = |path: &str| own.iter().any(|own| path.ends_with(own));
+        paths.sort_by_key(|path| (!is_own(path), path.len()));
+        paths.truncate(1);
+        Some(paths)
+    }
+
+    /// The files of a crate that are as said, `None` if there is none.
+    fn paths(&self, of: &str, is_it: impl Fn(&Source) -> bool) -> Option<Paths<'k>> {
+        let folder = format!("/crates/{of}/");
+        let in_crate = |source: &&Source| source.path.starts_with(&folder) && is_it(source);
+        let found = self.sources.iter().filter(in_crate);
+        let paths: Vec<_> = found.map(|source| source.path.as_str()).collect();
+        (!paths.is_empty()).then_some(paths)
     }
 }
 
