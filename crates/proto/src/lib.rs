@@ -1,7 +1,7 @@
 //! Wire formats and pure protocol state machines of RDMA.
 //!
-//! Nothing in this crate does IO, reads a clock, starts a thread or contains `unsafe`: inputs are
-//! packets, posted work and the time; outputs are packets, completions, events and the next
+//! Nothing in this crate does IO, reads a clock, starts a thread or contains `unsafe`. Inputs are
+//! packets, posted work and the time. Outputs are packets, completions, events and the next
 //! deadline.
 //!
 //! | module | holds |

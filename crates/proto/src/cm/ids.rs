@@ -11,7 +11,7 @@ const CHOSEN: u32 = (1 << CHOSEN_BITS) - 1;
 
 /// Where an agent's random numbers come from.
 ///
-/// A host that has seen some of them must not be able to tell the next ones: with both ids and the
+/// A host that has seen some of them must not be able to tell the next ones. With both ids and the
 /// transaction id of a conversation it could end that, or answer in the peer's place. So this is
 /// the system's generator, and never one whose output can be inverted.
 pub struct Random(Box<dyn FnMut() -> u64 + Send>);

@@ -100,7 +100,7 @@ pub struct OutgoingMad {
     pub mad: CmMad,
 }
 
-/// What happened to a conversation.
+/// An event of a conversation.
 #[derive(Clone, Debug)]
 pub struct ConversationEvent {
     /// The conversation: its local communication id.
@@ -109,7 +109,7 @@ pub struct ConversationEvent {
     pub kind: ConversationEventKind,
 }
 
-/// What happened to a conversation.
+/// Kind of a conversation's event, with what belongs to it.
 #[derive(Clone, Debug)]
 pub enum ConversationEventKind {
     /// Somebody wants to connect. The owner answers with accept, reject or discard.

@@ -303,7 +303,7 @@ impl Agent {
     }
 }
 
-/// Whether a message may be an answer to a request that waits for its first one: answers repeat the
+/// Whether a message may be an answer to a request that waits for its first one. Answers repeat the
 /// transaction id (IBTA volume 1, chapter 13, `TransactionID`; Linux does so). Later messages name
 /// both communication ids.
 fn answers(c: &Conversation, mad: &CmMad) -> bool {

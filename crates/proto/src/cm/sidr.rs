@@ -5,7 +5,7 @@
 //! passive    (SIDR_REQ) ─► SidrReqRcvd ─answer─► SidrRepSent ─► gone
 //! ```
 //!
-//! The reply is kept for a while after the owner gave it: a repetition of the request, whose sender
+//! The reply is kept for a while after the owner gave it. A repetition of the request, whose sender
 //! did not hear it, gets it again instead of becoming a second request.
 
 use alloc::boxed::Box;

@@ -62,8 +62,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// The receiver's communication id as the sender knows it; none in REQ and `SIDR_REQ`, and in a
-    /// REJ for a conversation whose other end never answered.
+    /// The receiver's communication id as the sender knows it. REQ and `SIDR_REQ` have none, nor
+    /// has a REJ for a conversation whose other end never answered.
     #[must_use]
     pub const fn remote_comm_id(&self) -> Option<CommId> {
         let id = match self {

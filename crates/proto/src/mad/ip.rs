@@ -33,7 +33,7 @@ impl core::fmt::Debug for ServiceId {
     }
 }
 
-/// First 36 bytes of the private data of REQ and `SIDR_REQ` in IP port spaces: the
+/// First 36 bytes of the private data of REQ and `SIDR_REQ` in IP port spaces. They hold the
 /// address that connects, and the one that it connects to.
 ///
 /// The destination port is not here; it is in the [`ServiceId`].

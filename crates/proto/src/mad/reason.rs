@@ -11,7 +11,7 @@ macro_rules! reasons {
         impl RejReason {
             $(#[doc = concat!("Reason ", $value, ": ", $text, ".")] pub const $name: Self = Self($value);)*
 
-            /// What the specification calls it, for a person.
+            /// Name of the reason in the specification, for a person.
             #[must_use]
             pub const fn text(self) -> &'static str {
                 match self.0 { $($value => $text,)* _ => "unknown reason" }

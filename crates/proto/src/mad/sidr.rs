@@ -49,7 +49,7 @@ pub struct SidrStatus(pub u8);
 impl SidrStatus {
     /// The queue pair is valid.
     pub const VALID: Self = Self(0);
-    /// Nobody offers the service.
+    /// No process offers the service.
     pub const UNSUPPORTED: Self = Self(1);
     /// The service's owner refuses.
     pub const REJECT: Self = Self(2);

@@ -92,9 +92,9 @@ impl Region {
         self.windows.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Where the bytes `addr .. addr + len` of the region's `iova` range lie in the memory of its
-    /// process, if all of them are inside. No sum here can wrap unnoticed, whatever a peer asks
-    /// for. No bytes are nowhere.
+    /// Place of the bytes `addr .. addr + len` of the region's `iova` range in the memory of its
+    /// process. `None` if they are not all inside. No sum here can wrap unnoticed, whatever a peer
+    /// asks for. No bytes are nowhere.
     #[inline]
     #[must_use]
     pub fn address_of(&self, addr: u64, len: u64) -> Option<u64> {

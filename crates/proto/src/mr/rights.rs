@@ -143,7 +143,7 @@ impl Rights {
     /// protection domain `pd`.
     ///
     /// `addr` is in the region's `iova` range; for a zero-based region that starts at 0. No bytes
-    /// need no key: with `len` 0 the key, the protection domain and the address are not looked at,
+    /// need no key. With `len` 0 the key, the protection domain and the address are not looked at,
     /// as zero-length READs, WRITEs and scatter/gather elements demand. Windows have no local keys:
     /// they open by [`open_remote`](Self::open_remote) only.
     ///

@@ -20,7 +20,8 @@ use crate::ids::{Key, PdId, Qpn};
 /// life.
 pub const WINDOW_KEY_BITS: u32 = 8;
 
-/// What a window may be bound with: flags beyond these mean nothing for a window and are ignored.
+/// Rights that a window may be bound with: flags beyond these mean nothing for a window and are
+/// ignored.
 const WINDOW_ACCESS: Access = Access::REMOTE_WRITE
     .union(Access::REMOTE_READ)
     .union(Access::REMOTE_ATOMIC)
@@ -42,7 +43,7 @@ pub enum WindowType {
 pub struct WindowBind {
     /// The window: any of its keys.
     pub window: Key,
-    /// What it becomes: only the low [`WINDOW_KEY_BITS`] count.
+    /// The new key: only the low [`WINDOW_KEY_BITS`] count.
     pub key: Key,
     /// Type of the window: the request only fits one of that type.
     pub kind: WindowType,
@@ -52,7 +53,7 @@ pub struct WindowBind {
     pub addr: u64,
     /// Bytes; 0 binds a type 1 window to nothing.
     pub length: u64,
-    /// What peers may do. [`Access::ZERO_BASED`] makes the window's addresses start at 0.
+    /// Rights of peers. [`Access::ZERO_BASED`] makes the window's addresses start at 0.
     pub access: Access,
 }
 
@@ -103,10 +104,11 @@ pub(super) struct Bound {
     pub(super) qpn: Option<Qpn>,
 }
 
-/// What a window opens to peers, as a region that has these bytes and rights would.
+/// Bytes and rights that a window opens to peers, as a region that has these bytes and rights
+/// would.
 #[derive(Debug)]
 pub struct OpenWindow {
-    /// Its present key.
+    /// Present key of the window.
     pub key: Key,
     /// The bytes and the rights.
     pub region: Region,
@@ -119,7 +121,7 @@ pub struct OpenWindow {
 pub(super) struct WindowState {
     pub(super) kind: WindowType,
     pub(super) pd: PdId,
-    /// Its present key.
+    /// Present key of the window.
     pub(super) key: Key,
     pub(super) bound: Option<Bound>,
     /// Cleared by the invalidate of a peer, which must not wait for others that use the table;
@@ -138,7 +140,7 @@ impl WindowState {
         }
     }
 
-    /// What it opens now, if it is bound.
+    /// Bytes and rights that it opens now, if it is bound.
     pub(super) fn bound(&self) -> Option<&Bound> {
         self.bound
             .as_ref()
@@ -182,7 +184,7 @@ impl WindowBind {
         self.length == 0 || self.region.is_none()
     }
 
-    /// What peers may do through the window.
+    /// Rights of peers through the window.
     pub(super) fn granted(&self) -> Access {
         self.access.intersection(WINDOW_ACCESS)
     }

@@ -25,7 +25,7 @@ pub(super) struct Rule {
     pub(super) optional: AttrMask,
 }
 
-/// One row: the transitions from each of `from` to `to`, for each of `types`.
+/// A row: the transitions from each of `from` to `to`, for each of `types`.
 struct Row {
     from: &'static [QpState],
     to: QpState,

@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// What the check says when `change` was made to good attributes; with another mask bit it must
+    /// Result of the check when `change` was made to good attributes; with another mask bit it must
     /// say nothing.
     #[track_caller]
     fn refusal(mask: AttrMask, change: impl FnOnce(&mut QpAttr)) -> std::string::String {

@@ -5,11 +5,11 @@
 //! and one that is always busy would leave the others nothing. So there is one account for all of
 //! them, with a rule that costs the same however many they are:
 //! * A queue pair that has something in flight, or waits, is *active*. An active queue pair may
-//!   have an equal part of the whole in flight, or a *turn* (a quarter) where the parts would be
-//!   smaller: short runs of packets are dear.
+//!   have an equal part of the whole in flight. Where the parts would be smaller than a *turn* (a
+//!   quarter), it has a turn: short runs of packets are dear.
 //! * Where the whole has no room for a turn, it waits in line. The first in line is called when
-//!   there is room, takes what it may, and comes last again when it wants more: the round robin of
-//!   deficits, with bytes as its measure.
+//!   there is room, takes what it may, and comes last again when it wants more. This is deficit
+//!   round robin, with bytes as its measure.
 //! * A queue pair that has heard nothing for long has nothing in the buffer any more: it was taken
 //!   out, or thrown away.
 //!

@@ -18,16 +18,16 @@ pub trait Sink {
     /// An asynchronous event.
     fn event(&mut self, event: QpEvent);
     /// Copies the bytes of a peer's rendezvous into memory of this process, of the same length.
-    /// Returns whether all of it was there, and the rendezvous was valid until the copy was done;
-    /// if not, a part of it may have been copied.
+    /// Returns whether all of it was there, and the rendezvous was valid until the copy was done.
+    /// If not, a part of it may have been copied.
     fn fetch(&mut self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
         let _ = (rendezvous, to);
         false
     }
 
-    /// The queue pair has failed and its work is about to be flushed: its program may use the
-    /// memory of that work for something else then. When this returns, no peer of this host begins
-    /// to use what was granted or is to be fetched. A peer that is fetching finds out.
+    /// The queue pair has failed and its work is about to be flushed. Then its program may use the
+    /// memory of that work for something else. When this returns, no peer of this host begins to
+    /// use what was granted or is to be fetched. A peer that is fetching finds out.
     fn end_grant(&mut self) {}
     /// A peer's SEND has taken this key of a window back, which only that peer used.
     fn invalidated(&mut self, key: Key) {

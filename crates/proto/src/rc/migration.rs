@@ -1,8 +1,8 @@
 //! Path migration: which packets of the peer arm a queue pair, or take it along.
 //!
 //! On the wire anyone can send a packet between the addresses of the alternate path. So a packet
-//! counts only if the peer may send it now: a request that is expected or not known to be
-//! acknowledged, or an answer to something outstanding (IBTA 17.2.8 leaves that open).
+//! counts only if the peer may send it now (IBTA 17.2.8 leaves that open). That is a request that
+//! is expected or not known to be acknowledged, or an answer to something outstanding.
 
 use super::{Cx, RcQp, modify};
 use crate::qp::migration;
@@ -10,7 +10,7 @@ use crate::verbs::{PathMigState, QpState};
 use crate::wire::Packet;
 
 impl RcQp {
-    /// Whether the alternate path may become the path at any time: a packet with the MigReq bit
+    /// Whether the alternate path may become the path at any time. A packet with the MigReq bit
     /// that comes over it, and [that the peer may send](Self::may_be_sent_now), calls for
     /// [`migrate`](Self::migrate).
     #[must_use]
@@ -24,7 +24,7 @@ impl RcQp {
         modify::set_migration(&mut self.shared.attr, cx, PathMigState::Migrated);
     }
 
-    /// Whether it has migrated by itself, since retries had run out: the owner is to send over the
+    /// Whether it has migrated by itself, since retries had run out. The owner is to send over the
     /// alternate path from here, and to give its link to [`set_link`](Self::set_link). True once.
     pub fn take_migrated(&mut self) -> bool {
         core::mem::take(&mut self.migrated)

@@ -330,16 +330,16 @@ impl RcQp {
         self.responder.wants_transmit() || self.requester.wants_transmit(&self.shared)
     }
 
-    /// The cost of what is in flight: of each packet that is not acknowledged, and of each that a
-    /// READ has asked for, its payload and [`PACKET_COST`].
+    /// The cost of what is in flight. Each packet that is not acknowledged, and each that a READ
+    /// has asked for, costs its payload and [`PACKET_COST`].
     #[must_use]
     pub fn in_flight(&self) -> u64 {
         self.requester.flight.bytes()
     }
 
-    /// Bounds what may be in flight besides its own window, until it is called again: with what
-    /// other queue pairs leave of a buffer that they share. One packet of what was sent before may
-    /// always be sent again, since its time runs.
+    /// Bounds what may be in flight besides its own window, until it is called again. The bound is
+    /// what other queue pairs leave of a buffer that they share. One packet of what was sent before
+    /// may always be sent again, since its time runs.
     pub fn set_allowance(&mut self, most: u64) {
         self.requester.allowance = most;
     }
@@ -351,7 +351,7 @@ impl RcQp {
     }
 
     /// Whether all that [`poll_transmit`](Self::poll_transmit) has to send is an acknowledgement of
-    /// what came in order: it may wait a little for something that goes the same way.
+    /// what came in order. It may wait a little for something that goes the same way.
     #[must_use]
     pub fn owes_only_ack(&self) -> bool {
         self.responder.owes_only_ack() && !self.requester.wants_transmit(&self.shared)
@@ -408,8 +408,8 @@ impl RcQp {
     }
 
     /// Produces the acknowledgement or NAK that the responder owes, unless READ responses go before
-    /// it, whatever the requester has to send: for a queue pair whose end is near. Returns whether
-    /// it did.
+    /// it. It does so whatever the requester has to send: for a queue pair whose end is near.
+    /// Returns whether it did.
     pub fn poll_last_word(&mut self, cx: &mut Cx<'_>, out: &mut Vec<u8>) -> bool {
         self.responder.owes_word() && self.transmit_answer(cx, out)
     }
@@ -445,7 +445,7 @@ impl RcQp {
     }
 
     /// The lossless link says that the peer dropped a packet of ours (no such queue pair, or not
-    /// ready): from here the local ACK timer runs as on a lossy link until there is progress.
+    /// ready). From here the local ACK timer runs as on a lossy link until there is progress.
     pub fn on_dropped(&mut self, cx: &mut Cx<'_>) {
         self.requester.on_dropped(&self.shared, cx.now);
     }

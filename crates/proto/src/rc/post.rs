@@ -8,7 +8,7 @@ use crate::verbs::{Flush, Payload, PostError, QpState, QpType, SendOp, SendTo, S
 #[inline]
 pub(crate) fn check_send(shared: &QpShared, wr: &SendWr, queued: usize) -> Result<(), PostError> {
     let (attr, cap) = (&shared.attr, &shared.config.cap);
-    // The errors are those of ibv_post_send(3); `PostError` has the errno of each.
+    // `PostError` has the errno that ibv_post_send(3) returns for each.
     check_receiver(shared.config.qp_type, wr)?;
     // IBTA volume 1, 10.3: before RTS nothing may be posted; in ERR it completes as flushed.
     if !matches!(

@@ -1,4 +1,4 @@
-//! Long SENDs and WRITEs with immediate within a host, by *rendezvous*: the requester sends where
+//! Long SENDs and WRITEs with immediate within a host, by *rendezvous*. The requester sends where
 //! its bytes are, and the responder's owner fetches them from there to where they belong. One copy
 //! takes the place of those that packets make.
 //!
@@ -8,8 +8,8 @@
 //!
 //! A rendezvous is one packet with one PSN, whatever the length. It is ordered, waited for, refused
 //! and acknowledged as any SEND. Its bytes stay where they are until it is acknowledged, as those
-//! of any SEND do. Three things end the responder's right to fetch them: the region is
-//! deregistered, the queue pair leaves its states, or its owner is told that work is about to be
+//! of any SEND do. Three things end the responder's right to fetch them. The region is
+//! deregistered, or the queue pair leaves its states, or its owner is told that work is about to be
 //! flushed ([`Sink::end_grant`](super::Sink::end_grant)). Each packet carries a *token*, which is
 //! not valid from then on. A responder that fetches checks the token once more after the copy.
 //!
@@ -99,7 +99,7 @@ impl RendezvousSender {
 }
 
 impl RcQp {
-    /// From here long SENDs go by rendezvous, with this token: the path leads to a process of this
+    /// From here long SENDs go by rendezvous, with this token. The path leads to a process of this
     /// host, which can look at what the owner publishes. Until the queue pair goes to ERR or RESET.
     pub fn begin_rendezvous(&mut self, token: u64) {
         if self.shared.config.qp_type == QpType::Rc {

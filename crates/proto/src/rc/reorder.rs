@@ -9,9 +9,9 @@
 //! `RoCEv2` has no authentication, so a kept packet may be forged. Without this buffer a forged
 //! packet counts only if its PSN is exactly the expected one; with it, it must not count more
 //! easily:
-//! * A kept packet is executed only behind a packet with [`Bth::VOUCHED`]: the requester has read
-//!   the report, and has sent all that the report says is kept. A forged packet that waits for PSNs
-//!   not yet sent is never vouched for.
+//! * A kept packet is executed only behind a packet with [`Bth::VOUCHED`]. That says that the
+//!   requester has read the report, and has sent all that the report says is kept. A forged packet
+//!   that waits for PSNs not yet sent is never vouched for.
 //! * A packet that arrives in its turn is compared with a kept one of the same PSN. If they differ,
 //!   both are dropped and asked for again.
 //! * Nothing is kept for longer than [`LIFETIME`], or further ahead than [`WINDOW`] and what kept
@@ -54,8 +54,8 @@ pub(super) struct BufferedPacket {
 /// Outcome for a packet that is ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
-    /// The packet opens a gap that was not known, or takes a packet with it that has other bytes:
-    /// the peer is to hear of what is missing.
+    /// The packet opens a gap that was not known, or takes a packet with it that has other bytes.
+    /// The peer is to hear of what is missing.
     News,
     /// The peer need not hear of it.
     Known,

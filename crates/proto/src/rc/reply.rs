@@ -35,7 +35,7 @@ impl Replies {
         self.ack = true;
     }
 
-    /// A receive was posted after a receiver-not-ready NAK: the last acknowledgement is to be
+    /// A receive was posted after a receiver-not-ready NAK. The last acknowledgement is to be
     /// repeated, which ends the wait of a requester that knows this sign. Others ignore it.
     pub(super) fn owe_resume(&mut self) {
         self.resume = true;

@@ -27,8 +27,8 @@ pub(super) enum Probe {
     Idle,
     /// The oldest packet is to be sent once more.
     Wanted,
-    /// The probe was sent. Once `until` is acknowledged, what else was sent before the probe (up to
-    /// `limit`) and is not acknowledged by then is lost: the responder answers in order.
+    /// The probe was sent. Once `until` is acknowledged, packets before `limit` that were sent
+    /// before the probe and are not acknowledged are lost. The responder answers in order.
     Sent { until: u64, limit: u64 },
 }
 

@@ -64,7 +64,7 @@ impl Resource {
             .filter(|&index| index < self.packets)
     }
 
-    /// Where the answer to a request ends that asks again for the responses from `index` on: the
+    /// End of the answer to a request that asks again for the responses from `index` on. It is the
     /// index after the last response, and the byte after the last of the message. `None` if the
     /// request is not the one that is stored.
     fn answer_to(&self, packet: &Packet<'_>, index: u32, mtu: u32) -> Option<(u32, u32)> {
@@ -277,8 +277,8 @@ impl Resources {
         self.find(packet, mtu).is_some()
     }
 
-    /// The resource that a request asks for again, by its place in the ring; the first response
-    /// that it asks for; and where the answer ends, as [`Resource::answer_to`] says.
+    /// The resource that a request asks for again, by its place in the ring, and the first response
+    /// that it asks for. The last pair is where the answer ends, as [`Resource::answer_to`] says.
     fn find(&self, packet: &Packet<'_>, mtu: u32) -> Option<(usize, u32, (u32, u32))> {
         let newest_first = self.ring.iter().enumerate().rev();
         let mut covering = newest_first

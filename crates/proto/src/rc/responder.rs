@@ -342,8 +342,8 @@ impl Responder {
         }
     }
 
-    /// Whether a request is one that the requester may send now: the expected one, or one that it
-    /// does not know to be taken, as the acknowledgement or answer may be lost.
+    /// Whether a request is one that the requester may send now. That is the expected one, or one
+    /// that it does not know to be taken, as the acknowledgement or answer may be lost.
     pub(super) fn may_be_sent_now(&self, shared: &QpShared, packet: &Packet<'_>) -> bool {
         match packet.bth.psn.distance(self.expected) {
             0 => true,

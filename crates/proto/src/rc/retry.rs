@@ -12,7 +12,7 @@ use super::config::QpShared;
 use crate::time::Time;
 use crate::wire::ack_timeout;
 
-/// Shortest run of the local ACK timer, whatever `timeout` says (code 12): below it a peer's
+/// Shortest run of the local ACK timer, whatever `timeout` says (code 12). Below it a peer's
 /// process that merely waits for a processor would look dead. Devices round up in the same way.
 pub const MIN_ACK_TIMEOUT: Duration = Duration::from_nanos(4096 << 12);
 

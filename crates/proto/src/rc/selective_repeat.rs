@@ -177,7 +177,7 @@ impl Requester {
     }
 
     /// The peer keeps a packet that was never sent, so none of what it keeps is vouched for. A gap
-    /// before a packet that was sent may be a loss: from there everything is sent again, and what
+    /// before a packet that was sent may be a loss. From there everything is sent again, and what
     /// the peer keeps does not count.
     fn on_forged_report(&mut self, shared: &QpShared, gaps: impl Iterator<Item = (u64, u64)>) {
         self.selective_repeat.vouched_to = 0;

@@ -1,6 +1,6 @@
 //! The send queue: work requests with the packet sequence numbers that they take.
 //!
-//! Packets are counted from the move to RTS in 64 bits ("sequence"); the PSN on the wire is the low
+//! Packets are counted from the move to RTS in 64 bits ("sequence"). The PSN on the wire is the low
 //! 24 bits of that, plus the initial PSN. Each work request gets its numbers when it is posted, so
 //! a packet's content follows from its sequence alone. Going back is only a matter of setting the
 //! next sequence.

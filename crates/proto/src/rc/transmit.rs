@@ -106,8 +106,8 @@ impl Requester {
             .then_some(Next { wqe, to, cost })
     }
 
-    /// Sequence after the last packet that the request packet with this sequence accounts for: a
-    /// READ request answers for all its responses, any other for itself.
+    /// Sequence after the last packet that the request packet with this sequence accounts for. A
+    /// READ request accounts for all its responses, any other for itself.
     ///
     /// A READ longer than the window allows is several requests, so that what comes back at once is
     /// bounded. Each asks for as much as the window holds. If two may be outstanding it asks for

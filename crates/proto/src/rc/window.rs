@@ -1,14 +1,14 @@
 //! How much may be unacknowledged: the link's limit, less after losses.
 //!
 //! The link says what the receiver's socket buffer is good for. Other senders share that buffer and
-//! the path, so a loss makes the window smaller, and acknowledged data opens it again: quickly up
-//! to where it stood after the loss, then by a packet per window.
+//! the path, so a loss makes the window smaller, and acknowledged data opens it again. It opens
+//! quickly up to where it stood after the loss, then by a packet per window.
 //!
 //! Going back costs all that is in flight, so on a path that loses packets at random a small window
-//! is as good as any; but below [`USUAL_PACKETS`] the round trips cost more than the losses. Only
+//! is as good as any. But below [`USUAL_PACKETS`] the round trips cost more than the losses. Only
 //! losses that follow each other within a window, which are those of a receiver that many senders
 //! press, go lower. Where only what was lost is sent again, the average distance between losses
-//! tells the two apart: of a hundred losses at random, one packet in a hundred, fifteen are closer
+//! tells the two apart. Of a hundred losses at random, one packet in a hundred, fifteen are closer
 //! than 16 packets.
 
 /// The window never falls below this many full packets.

@@ -136,7 +136,7 @@ impl UcQp {
         }
     }
 
-    /// The one place where a failure of the send queue becomes completions and a state: the oldest
+    /// The one place where a failure of the send queue becomes completions and a state. The oldest
     /// work request fails, the others are flushed, and receiving goes on (SQE). Only an overflow of
     /// the CQ ends everything.
     fn settle_send(&mut self, cx: &mut Cx<'_>, outcome: Result<(), SendFault>) {

@@ -13,7 +13,7 @@ impl UcQp {
     /// A packet for this queue pair whose addresses, `P_Key` and ICRC were right. Returns whether
     /// the queue pair receives in its state.
     ///
-    /// A packet that does not have the PSN after the last one says that some are missing: the
+    /// A packet that does not have the PSN after the last one says that some are missing. The
     /// message in work is given up, and only a First or Only packet begins one again. The receive
     /// that a given up message took serves the next one.
     pub fn on_packet(&mut self, cx: &mut Cx<'_>, packet: &Packet<'_>) -> bool {
@@ -43,10 +43,10 @@ impl UcQp {
         true
     }
 
-    /// What becomes of a request that could not be carried out: it vanishes (IBTA: an error of
-    /// class D), also if it is longer than the receive that it took, which then serves the next
-    /// message. Only what is wrong with our own memory or CQ ends the queue pair, as any error of a
-    /// receive queue does.
+    /// A request could not be carried out: it vanishes (IBTA: an error of class D). It vanishes
+    /// also if it is longer than the receive that it took, which then serves the next message. Only
+    /// what is wrong with our own memory or CQ ends the queue pair, as any error of a receive queue
+    /// does.
     fn settle_request(&mut self, cx: &mut Cx<'_>, outcome: Result<(), Stop>) {
         match outcome {
             Ok(()) => {}

@@ -29,7 +29,7 @@ pub struct GrhRoute {
 }
 
 impl GrhRoute {
-    /// The kind of packet that this is the way of: bit 3 says that it is in UDP, bits 2:0 are 1 for
+    /// The kind of packet that this is the way of. Bit 3 says that it is in UDP; bits 2:0 are 1 for
     /// IPv6 and 2 for IPv4. A receiver cannot tell from the GRH alone, since 20 of its bytes say
     /// nothing over IPv4.
     #[must_use]
@@ -41,9 +41,9 @@ impl GrhRoute {
         }
     }
 
-    /// The header in front of a datagram of `packet_len` bytes (BTH through pad): an IPv6 header,
-    /// or an IPv4 header in the last 20 bytes, where `ibv_init_ah_from_wc(3)` looks for it by its
-    /// checksum. The 20 bytes before that are 0.
+    /// The header in front of a datagram of `packet_len` bytes (BTH through pad). It is an IPv6
+    /// header, or an IPv4 header in the last 20 bytes, where `ibv_init_ah_from_wc(3)` looks for it
+    /// by its checksum. The 20 bytes before that are 0.
     pub(super) fn grh(&self, packet_len: usize) -> [u8; GRH_LEN] {
         let udp_len = u16::try_from(packet_len)
             .unwrap_or(u16::MAX)

@@ -159,8 +159,8 @@ pub struct SendWr {
     pub payload: Payload,
 }
 
-/// A SEND to the queue pair's peer whose bytes are in one piece: what most work requests are, in so
-/// few words that they stay in registers.
+/// A SEND to the queue pair's peer whose bytes are in one piece. Most work requests are such ones;
+/// it has so few words that they stay in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainSend<'a> {
     /// The program's tag.

@@ -22,7 +22,7 @@ pub enum BriefKind<'a> {
     Ack,
 }
 
-/// What a receiver needs of a [`BriefKind::Send`], without its bytes.
+/// Facts about a [`BriefKind::Send`] that its receiver needs, without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BriefSend {
     /// PSN of the packet.

@@ -110,7 +110,8 @@ impl Bth {
         [first, second.to_be(), third]
     }
 
-    /// What the flag SE and the pad count add to the first word of a header, as it is in memory.
+    /// Bits that the flag SE and the pad count add to the first word of a header, as it is in
+    /// memory.
     #[must_use]
     #[inline]
     pub(crate) const fn solicited_and_pad(solicited: bool, pad_count: u8) -> u32 {

@@ -5,7 +5,7 @@
 //! receiver, and what finds no room there is lost. A Ferroce device asks now and then with a packet
 //! of its own kind. The packet travels behind the data, and is answered when it is taken out. The
 //! opcodes are of the range that the specification leaves to manufacturers (IBTA 9.2.1, 110xxxxx
-//! and 111xxxxx): everybody else drops them, as any packet of an unknown opcode.
+//! and 111xxxxx). Other makes drop them, as any packet of an unknown opcode.
 //!
 //! | bytes | |
 //! |---|---|

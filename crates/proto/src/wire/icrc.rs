@@ -10,7 +10,7 @@
 //! itself: CRC is linear. So the difference between the CRC that came and the one with
 //! Identification 0 is the field multiplied by a known power of x. What does not come out as a
 //! possible field is a corrupt packet. That weakens the check against random damage from 2^-32 to
-//! 2^-15 where a peer numbers its packets; [`IdentHistory`] restores most of it for peers that do
+//! 2^-15 where a peer numbers its packets. [`IdentHistory`] restores most of it for peers that do
 //! not.
 
 mod ident;
@@ -62,7 +62,7 @@ impl Addresses {
     }
 }
 
-/// What the ICRC covers of a datagram besides its contents.
+/// Parts of a datagram that the ICRC covers besides its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encapsulation {
     /// Addresses of the IP header.

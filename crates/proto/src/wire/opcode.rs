@@ -58,7 +58,7 @@ impl Position {
     }
 }
 
-/// What a packet asks for or answers, without its position.
+/// Operation that a packet asks for or answers, without its position.
 ///
 /// First and Middle packets of a message with immediate data or an invalidate are plain SEND and
 /// WRITE packets: only the last packet tells.
@@ -180,8 +180,8 @@ impl Opcode {
     pub const PLACED_IMM: Self = Self(0xc2);
     /// RC SEND between Ferroce processes of one host: the packet says where in the requester's
     /// memory the bytes are, and the responder fetches them. Of the manufacturers' range, too;
-    /// never on a wire. Its header is that of atomics: address, local key, a token in the place of
-    /// the first operand and the length in that of the second.
+    /// never on a wire. Its header is that of atomics: address and local key. A token is in the
+    /// place of the first operand, and the length in that of the second.
     pub const RENDEZVOUS: Self = Self(0xc3);
     /// The same with immediate.
     pub const RENDEZVOUS_IMM: Self = Self(0xc4);
@@ -224,7 +224,7 @@ impl Opcode {
         }
     }
 
-    /// What the opcode stands for; `None` if RC, UC, UD and XRC do not define it.
+    /// Meaning of the opcode; `None` if RC, UC, UD and XRC do not define it.
     #[must_use]
     pub const fn info(self) -> Option<OpInfo> {
         TABLE[self.0 as usize]

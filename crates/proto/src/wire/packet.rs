@@ -1,4 +1,4 @@
-//! One transport packet: parse from and emit to bytes.
+//! A transport packet: parse from and emit to bytes.
 
 use alloc::vec::Vec;
 
@@ -50,8 +50,8 @@ pub(crate) const fn pad_count(len: usize) -> u8 {
     (len.wrapping_neg() & 3) as u8
 }
 
-/// What the parser must know of an opcode. RC and XRC operations that the specification leaves
-/// undefined get no extension headers: they are packets all the same, which the responder has to
+/// Facts about an opcode that the parser needs. RC and XRC operations that the specification leaves
+/// undefined get no extension headers. They are packets all the same, which the responder has to
 /// answer with a NAK "invalid request".
 fn parse_rule(opcode: Opcode) -> Result<HeaderSet, WireError> {
     match opcode.info() {

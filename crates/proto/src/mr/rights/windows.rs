@@ -57,7 +57,7 @@ impl Rights {
         windows.map(|window| window.key).collect()
     }
 
-    /// What a window opens now; `key` is any of its keys.
+    /// Bytes and rights that a window opens now; `key` is any of its keys.
     #[must_use]
     pub fn open_window(&self, key: Key) -> Option<OpenWindow> {
         let window = self.windows.get(&window_number(key))?;
@@ -111,7 +111,7 @@ impl Rights {
         Ok(())
     }
 
-    /// What the window will open, if the region allows it.
+    /// Bytes and rights that the window will open, if the region allows it.
     fn check_bind(&self, by: Accessor, bind: &WindowBind, key: Key) -> Result<Bound, BindError> {
         let region = self.regions.get(&key);
         let region = region

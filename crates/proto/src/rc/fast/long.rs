@@ -1,4 +1,4 @@
-//! SENDs that are longer than what the shortest way takes, and those that are queued: each goes as
+//! SENDs that are longer than what the shortest way takes, and those that are queued. Each goes as
 //! one packet all the same, to where the peer looks.
 
 use super::send::{cost_of, is_usual, open, payload_of};

@@ -22,9 +22,9 @@ const FEWEST: usize = 2;
 
 impl RcQp {
     /// Takes the first of these packets (each BTH through pad), as [`on_packet`](Self::on_packet)
-    /// would one by one. It takes as many as are in their turn and Middle packets of one message:
-    /// the SEND or WRITE in work, or the answer to the oldest READ. Returns how many; the next one
-    /// is for `on_packet`.
+    /// would one by one. It takes as many as are in their turn and Middle packets of one message.
+    /// That is the SEND or WRITE in work, or the answer to the oldest READ. Returns how many; the
+    /// next one is for `on_packet`.
     pub fn on_receive_batch(&mut self, cx: &mut Cx<'_>, packets: &[&[u8]]) -> usize {
         let attr = &self.shared.attr;
         // In REARM a packet with MigReq changes the path. XRC packets carry one more header.
@@ -37,8 +37,8 @@ impl RcQp {
         let is_answer = packets.first().and_then(|packet| packet.first()) == Some(&RESPONSE.0);
         if !is_answer {
             self.responder.take_batch(&self.shared, cx, packets)
-        // Before RTS nothing was sent that could have an answer.
         } else if attr.qp_state == QpState::Rts {
+            // Before RTS nothing was sent that could have an answer.
             self.requester.take_batch(&self.shared, cx, packets)
         } else {
             0

@@ -13,7 +13,8 @@ pub struct Ident {
 }
 
 impl Ident {
-    /// What Linux sends from an unconnected socket with `IP_PMTUDISC_DO` or `IP_PMTUDISC_PROBE`.
+    /// The value that Linux sends from an unconnected socket with `IP_PMTUDISC_DO` or
+    /// `IP_PMTUDISC_PROBE`.
     pub const ZERO: Self = Self {
         id: 0,
         dont_fragment: true,
@@ -39,7 +40,7 @@ impl Ident {
         }
     }
 
-    /// What a sender that counts its datagrams uses after this one.
+    /// The value that a sender that counts its datagrams uses after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self {
@@ -66,8 +67,8 @@ impl Ident {
         }
     }
 
-    /// Whether a sender that leaves the choice to Linux as we do would use it: 0, or the index of a
-    /// segment where one send call was cut into many datagrams.
+    /// Whether a sender that leaves the choice to Linux as we do would use it. That is 0, or the
+    /// index of a segment where one send call was cut into many datagrams.
     const fn is_low(self) -> bool {
         self.dont_fragment && self.id < MAX_SEGMENTS
     }
@@ -80,7 +81,7 @@ const PROOF: u8 = 8;
 /// Datagrams in a row that disprove it again. Random damage looks like a counter once in 2^15.
 const DISPROOF: u8 = 8;
 
-/// What is known of how one peer fills the Identification.
+/// Observations of how one peer fills the Identification.
 ///
 /// A peer that is seen to leave it 0 is held to that. So damage is missed with probability 2^-25 at
 /// most, although [`verify`](super::verify) must allow every Identification. If such a peer is
@@ -94,7 +95,7 @@ pub struct IdentHistory {
 }
 
 impl IdentHistory {
-    /// What the peer's next datagram is likely to have.
+    /// The value that the peer's next datagram is likely to have.
     #[must_use]
     pub const fn expected(&self) -> Ident {
         Ident::of_segment(self.next)

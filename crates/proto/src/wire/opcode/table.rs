@@ -1,4 +1,4 @@
-//! What each of the 256 opcodes stands for.
+//! Meaning of each of the 256 opcodes.
 
 use super::{HeaderSet, OpInfo, Opcode, Operation, Position, Service};
 
@@ -18,7 +18,7 @@ const fn table() -> [Option<OpInfo>; 256] {
     }
 }
 
-/// What one opcode stands for, `None` if no service that is named here defines it.
+/// Meaning of an opcode, `None` if no service that is named here defines it.
 const fn describe(opcode: u8) -> Option<OpInfo> {
     let number = opcode & 0x1f;
     let (service, defined) = match opcode & 0xe0 {
@@ -92,7 +92,7 @@ const RENDEZVOUS_WRITE_IMM: OpInfo = OpInfo {
     ..RENDEZVOUS
 };
 
-/// What the lower five bits of an opcode stand for, with the headers that RC uses.
+/// Meaning of the lower five bits of an opcode, with the headers that RC uses.
 const fn describe_number(number: u8) -> Option<(Operation, Position, HeaderSet)> {
     use {HeaderSet as H, Operation as O, Position as P};
     Some(match number {
