@@ -214,7 +214,7 @@ impl Agent {
     pub fn destroy(&mut self, now: Time, id: CommId) {
         // The queue pair number may be used again at once, by a new request of the same peer.
         self.forget_qpn(id);
-        // The peer hears what Linux 6.1 `cm_destroy_id` sends in each state.
+        // The peer hears what Linux sends in each state.
         match self.phase(id) {
             None => return,
             Some(Phase::ReqSent | Phase::MraReqRcvd) => {

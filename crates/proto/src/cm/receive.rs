@@ -87,8 +87,7 @@ impl Agent {
         if req.local_comm_id.is_none() {
             return Ok(());
         }
-        // As Linux 6.1 `cm_match_req`: GUID and id tell a repetition, GUID and queue pair a stale
-        // connection.
+        // As in Linux: GUID and id tell a repetition, GUID and queue pair a stale connection.
         if let Some(known) = self.find_by_remote_id(req.local_ca_guid, req.local_comm_id) {
             self.on_repeated_req(known, path, tid, req);
             return Ok(());
@@ -227,8 +226,7 @@ impl Agent {
         {
             return;
         }
-        // The REP names a queue pair that is connected here (Linux 6.1 `cm_rep_handler` rejects
-        // so).
+        // The REP names a queue pair that is connected here (Linux rejects so).
         if let Some(old) = self.find_by_remote_qpn(rep.local_ca_guid, rep.queue_pair()) {
             self.reject_stale_rep(id, rep);
             self.close_stale(now, old, from);
@@ -273,7 +271,7 @@ impl Agent {
         if self.find(id, rep.local_comm_id).is_none() {
             return;
         }
-        // The same two answers as Linux 6.1 `cm_dup_rep_handler`.
+        // The same two answers as Linux gives.
         match phase {
             Phase::Established => self.send_to_peer(id, Conversation::rtu),
             Phase::MraRepSent => {

@@ -38,7 +38,7 @@ impl Agent {
         let Some(id) = self.rejected(rej) else {
             return;
         };
-        // The states are those of Linux 6.1 `cm_rej_handler`. A queue pair that may have sent
+        // The states are those in which Linux takes it. A queue pair that may have sent
         // packets goes to timewait.
         let stays = match self.phase(id) {
             Some(

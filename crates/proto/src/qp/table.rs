@@ -3,8 +3,8 @@
 //!
 //! The states and their neighbours are those of IBTA volume 1, 10.3 ("Resource states"). The
 //! required attributes are those of the tables of ibv_modify_qp(3). The manual page does not list
-//! the optional ones, nor SQD, SQE and XRC: there the rows are those of `qp_state_table` in Linux
-//! 6.1 (`ib_core`). `testkit/transitions.rs` has the same rules by type, and a test compares both.
+//! the optional ones, nor SQD, SQE and XRC: there the rows are those of
+//! Linux. `testkit/transitions.rs` has the same rules by type, and a test compares both.
 
 use super::Step;
 use crate::verbs::{AttrMask, QpState, QpType};
