@@ -5,6 +5,7 @@ pub(crate) mod addressing;
 pub(crate) mod carrier;
 pub(crate) mod counters;
 pub(crate) mod denials;
+pub(crate) mod device_clock;
 pub(crate) mod events;
 pub(crate) mod inode;
 pub(crate) mod numbers;

@@ -22,10 +22,11 @@ use crate::base::sync::lock;
 use crate::cm::{Host, Via};
 use crate::link::Batch;
 use crate::link::local::{ConnectError, Frame, is_vouched};
-use crate::link::path::{Egress, Ingress, Origin, Policy};
+use crate::link::path::{Egress, Policy};
 use crate::link::stream::Connection;
 use crate::link::token::Token;
 use crate::link::wire::private_ports::PRIVATE_PORTS;
+use crate::link::{Ingress, Origin};
 use crate::{Device, Error, Nic};
 
 /// Processes at most that get a copy of one MAD.

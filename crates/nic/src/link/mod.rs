@@ -11,13 +11,14 @@
 
 pub(crate) mod fault;
 pub(crate) mod local;
+mod origin;
 pub(crate) mod path;
 pub(crate) mod stream;
 pub(crate) mod token;
 pub(crate) mod wire;
 
+pub(crate) use self::origin::{Ingress, Origin};
 use crate::base::addressing::Addressing;
-use crate::link::path::{Ingress, Origin};
 use crate::services::auth::Auth;
 
 /// Packets for one destination, back to back.

@@ -10,7 +10,6 @@ pub(crate) mod private_ports;
 mod receive;
 mod send;
 mod shared_port;
-pub(crate) mod ways_out;
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -9,8 +9,9 @@ use ferroce_proto::verbs::{AddressHandleAttr, Mtu};
 
 use crate::base::addressing::Addressing;
 use crate::base::numbers::slot_of;
+use crate::link::Origin;
 use crate::link::local::ConnectError;
-use crate::link::path::{Egress, Origin, Path, Policy, Reach, traits};
+use crate::link::path::{Egress, Path, Policy, Reach, traits};
 use crate::objects::device::fitting_mtu;
 use crate::objects::services::Services;
 use crate::{Device, Error};

@@ -8,8 +8,8 @@ use ferroce_proto::time::Time;
 use ferroce_proto::wire::Drain;
 
 use crate::base::addressing::Addressing;
-use crate::link::path::{Egress, Ingress};
-use crate::link::{Batch, Inbound};
+use crate::link::path::Egress;
+use crate::link::{Batch, Inbound, Ingress};
 use crate::objects::services::Services;
 
 /// Hop limit of an answer.

@@ -12,7 +12,7 @@ use ferroce_proto::ids::{Gid, Qpn};
 
 use crate::Error;
 use crate::base::sync::{lock, read, write};
-use crate::link::wire::ways_out::Wire;
+use crate::link::path::ways_out::Wire;
 use crate::objects::device::DeviceAttr;
 
 /// A group on an interface.

@@ -15,7 +15,7 @@ use crate::base::numbers::slot_of;
 use crate::cm::{Speaker, Via};
 use crate::link::Inbound;
 use crate::link::local::{Frame, LocalFrame, RETURNED, ShortRingEvent, ShortRingNotice};
-use crate::link::path::{Ingress, Origin};
+use crate::link::{Ingress, Origin};
 use crate::objects::qp::ShortRingOffer;
 
 /// Returned packets that are remembered, at most: those of a few rounds.

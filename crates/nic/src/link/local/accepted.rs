@@ -25,7 +25,7 @@ use crate::base::addressing::Addressing;
 use crate::base::denials::Denial;
 use crate::base::numbers::LinkId;
 use crate::base::numbers::slot_of;
-use crate::link::path::Origin;
+use crate::link::Origin;
 
 /// Bytes of a peer's ring at most.
 const MAX_RING: u32 = 4 << 20;

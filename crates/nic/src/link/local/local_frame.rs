@@ -12,7 +12,7 @@ use super::{Lending, Sharing};
 use crate::base::addressing::Addressing;
 use crate::base::numbers::LinkId;
 use crate::link::Inbound;
-use crate::link::path::Origin;
+use crate::link::Origin;
 
 /// What another process sent.
 #[derive(Clone, Copy, Debug)]

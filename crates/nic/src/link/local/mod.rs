@@ -28,7 +28,6 @@ mod incoming;
 mod late_wake;
 mod lending;
 mod local_frame;
-pub(crate) mod neighbours;
 mod outgoing;
 mod packets;
 mod quota;

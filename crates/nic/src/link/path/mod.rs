@@ -1,24 +1,27 @@
 //! Paths: which link a queue pair uses, and what it may expect of it.
 
+mod admit;
 mod egress;
 pub(crate) mod neighbour;
-mod origin;
+pub(crate) mod neighbours;
 mod outlets;
 mod policy;
 mod report;
 pub(crate) mod traits;
+pub(crate) mod ways_out;
 
 use std::sync::Arc;
 
 use ferroce_proto::ids::Qpn;
 
+pub(crate) use self::admit::{Admitted, PathAddresses};
 pub(crate) use self::egress::{Egress, Outlet, PeerProcess};
-pub(crate) use self::origin::{Admitted, Ingress, Origin, PathAddresses};
-pub(crate) use self::outlets::{LocalOutlet, WireOutlet};
+use self::outlets::{LocalOutlet, WireOutlet};
 pub(crate) use self::policy::Policy;
 pub use self::report::PathReport;
 pub(crate) use self::traits::charge;
 use crate::base::addressing::Addressing;
+use crate::link::Origin;
 
 /// How packets get out.
 #[derive(Clone, Debug)]

@@ -2,6 +2,8 @@
 
 use ferroce_os::clock;
 
+use crate::base::device_clock::raw_clock;
+
 /// Which times a completion queue keeps; both cost a look at a clock per completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimestampKinds {
@@ -28,13 +30,4 @@ impl TimestampKinds {
             wallclock: if self.wallclock { clock::realtime() } else { 0 },
         }
     }
-}
-
-/// Frequency of the device's clock in kHz: `CLOCK_MONOTONIC` in nanoseconds serves.
-pub(crate) const CORE_CLOCK_KHZ: u64 = 1_000_000;
-
-/// The device's clock (`ibv_query_rt_values_ex(3)`), in ticks.
-#[must_use]
-pub fn raw_clock() -> u64 {
-    clock::monotonic().0
 }

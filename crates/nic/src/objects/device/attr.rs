@@ -5,7 +5,7 @@ use ferroce_proto::ids::Guid;
 use ferroce_proto::verbs::Mtu;
 
 use super::Protocol;
-use crate::objects::cq::CORE_CLOCK_KHZ;
+use crate::base::device_clock::CORE_CLOCK_KHZ;
 
 /// Limits and capabilities of a device.
 #[derive(Clone, Debug)]

@@ -18,7 +18,8 @@ use super::Qp;
 use super::locked::Locked;
 use super::transport::Transport;
 use crate::base::numbers::slot_of;
-use crate::link::path::{Ingress, Path, Reach};
+use crate::link::Ingress;
+use crate::link::path::{Path, Reach};
 
 /// While packets come and the peer is unknown, it is asked again after this time, then after twice
 /// that, and so on: a peer of another make gets two dozen questions a day.

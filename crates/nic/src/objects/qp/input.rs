@@ -17,7 +17,8 @@ use crate::Cq;
 use crate::base::counters::DropReason;
 use crate::base::waiter::Waiter;
 use crate::link::InboundRun;
-use crate::link::path::{Admitted, Ingress, Origin, Path, PathAddresses, Policy};
+use crate::link::path::{Admitted, Path, PathAddresses, Policy};
+use crate::link::{Ingress, Origin};
 use crate::objects::cq::DirectDelivery;
 
 /// Low 15 bits of the only partition key: the membership bit does not matter on receive.

@@ -18,7 +18,8 @@ use super::step::Now;
 use super::tags::PacketTags;
 use super::transport::Transport;
 use crate::link::Batch;
-use crate::link::path::{Egress, Origin, Path, PathReport, Reach};
+use crate::link::Origin;
+use crate::link::path::{Egress, Path, PathReport, Reach};
 use crate::link::stream::Stream;
 use crate::objects::qp::fast::rights_cache::QpMemo;
 

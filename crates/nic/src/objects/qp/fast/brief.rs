@@ -10,7 +10,8 @@ use ferroce_proto::verbs::RecvWr;
 use ferroce_proto::wire::{Brief, BriefKind};
 
 use crate::base::counters::DropReason;
-use crate::link::path::{Admitted, Ingress, Path, Reach};
+use crate::link::Ingress;
+use crate::link::path::{Admitted, Path, Reach};
 use crate::objects::qp::Qp;
 use crate::objects::qp::locked::Locked;
 use crate::objects::qp::transport::Transport;

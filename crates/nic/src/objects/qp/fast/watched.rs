@@ -13,7 +13,7 @@ use ferroce_proto::time::Time;
 
 use crate::Qp;
 use crate::base::sync::lock;
-use crate::link::path::Origin;
+use crate::link::Origin;
 use crate::objects::cq::DirectDelivery;
 use crate::objects::services::Services;
 

@@ -11,11 +11,11 @@ use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::Gid;
 use ferroce_proto::time::Time;
 
+use super::{Egress, WireOutlet};
 use crate::Error;
 use crate::base::sync::lock;
 use crate::link::InboundRun;
 use crate::link::fault::LinkFault;
-use crate::link::path::{Egress, WireOutlet};
 use crate::link::token::Token;
 use crate::link::wire::private_ports::{PRIVATE_PORTS, PortFlow};
 use crate::link::wire::{Of, WireLink};

@@ -9,10 +9,10 @@ use ferroce_os::poll::Poller;
 use ferroce_os::unix::{Identity, Relation};
 use ferroce_os::{clock, fd};
 
+use super::{Egress, LocalOutlet, PeerProcess};
 use crate::base::denials::Asker;
 use crate::base::sync::lock;
 use crate::link::local::{ConnectError, LocalLinks, Outgoing, foreign_room};
-use crate::link::path::{Egress, LocalOutlet, PeerProcess};
 use crate::link::token::Token;
 use crate::services::openings::Openings;
 
