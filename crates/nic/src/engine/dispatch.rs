@@ -274,7 +274,7 @@ impl Nic {
         counters.count_dropped(why);
         let asker = || match origin.slot() {
             0 => Asker::Host,
-            slot => self.services.neighbours.asker(slot),
+            slot => self.services.peer_processes.asker(slot),
         };
         match why {
             DropReason::Origin => counters.count_denied(asker(), Denial::Origin),

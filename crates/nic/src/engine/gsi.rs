@@ -85,8 +85,8 @@ impl Host for Nic {
     }
 
     fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
-        let quickly = self.services.neighbours.reach_quickly(slot);
-        let egress = quickly.map_or_else(|| self.services.neighbours.reach(slot), Ok);
+        let quickly = self.services.peer_processes.reach_quickly(slot);
+        let egress = quickly.map_or_else(|| self.services.peer_processes.reach(slot), Ok);
         send_to(egress, &mad_frame(from, to, mad))
     }
 
@@ -103,7 +103,7 @@ impl Host for Nic {
     fn pass_on_mad(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
         let frame = mad_frame(from, to, mad);
         let once = || {
-            let egress = self.services.neighbours.reach_for_stray_mad(slot);
+            let egress = self.services.peer_processes.reach_for_stray_mad(slot);
             if matches!(egress, Err(ConnectError::NotNow { .. })) {
                 self.services
                     .counters
@@ -116,7 +116,7 @@ impl Host for Nic {
     }
 
     fn spread_mad(&self, from: Gid, to: Gid, mad: &Mad) {
-        for egress in self.services.neighbours.some(SPREAD) {
+        for egress in self.services.peer_processes.some(SPREAD) {
             if egress.slot() != Some(self.services.numbers.slot()) {
                 egress.send_frame(&mad_frame(from, to, mad));
             }
@@ -184,7 +184,7 @@ impl Host for Nic {
     }
 
     fn user_of(&self, sender: Credentials) -> LocalUser {
-        self.services.neighbours.identity().sender_user(sender)
+        self.services.peer_processes.identity().sender_user(sender)
     }
 
     fn takes_wire_from(&self, by: LocalUser, to: Gid) -> bool {
@@ -192,7 +192,7 @@ impl Host for Nic {
     }
 
     fn owns_slot(&self, sender: Credentials, slot: u16) -> bool {
-        let identity = self.services.neighbours.identity();
+        let identity = self.services.peer_processes.identity();
         is_vouched(slot, sender, identity.relation_of_users(sender), identity)
     }
 
@@ -201,7 +201,7 @@ impl Host for Nic {
     }
 
     fn asker(&self, slot: u16) -> Asker {
-        self.services.neighbours.asker(slot)
+        self.services.peer_processes.asker(slot)
     }
 
     fn leaves_out_owner(&self, name: &str) -> bool {
@@ -219,7 +219,7 @@ impl Host for Nic {
         }
         // Anybody could claim such a name. Where the kernel does not say whose it is, the CM's
         // timeout will end the request.
-        let identity = self.services.neighbours.identity();
+        let identity = self.services.peer_processes.identity();
         let owner = |name| owner_of(name, SocketKind::Messages).ok().flatten();
         let user = |owner: Option<Credentials>| owner.and_then(|owner| identity.user(owner));
         let signer = owner(sign);
@@ -233,7 +233,11 @@ impl Host for Nic {
     }
 
     fn leaves_out(&self, owner: Credentials) -> bool {
-        let relation = self.services.neighbours.identity().relation_of_users(owner);
+        let relation = self
+            .services
+            .peer_processes
+            .identity()
+            .relation_of_users(owner);
         let leaves_out = self.leaves_out_users() && !relation.is_own_user();
         if leaves_out {
             self.services

@@ -127,7 +127,7 @@ impl Nic {
             std::thread::sleep(until.since(clock::monotonic()));
         }
         let until = clock::monotonic() + LINGER.0;
-        while self.services.neighbours.flush() && clock::monotonic() < until {
+        while self.services.peer_processes.flush() && clock::monotonic() < until {
             std::thread::sleep(LINGER.1);
         }
     }

@@ -20,7 +20,7 @@ use crate::cm::CmService;
 use crate::link::fault::{Faults, Wires};
 use crate::link::local::LocalLinks;
 use crate::link::path::Policy;
-use crate::link::path::neighbours::Neighbours;
+use crate::link::path::peer_processes::PeerProcesses;
 use crate::link::path::ways_out::Wire;
 use crate::link::stream::StreamFaults;
 use crate::link::token::Token;
@@ -161,7 +161,7 @@ fn assemble(
         ready: ReadyList::default(),
         sleeper,
         boards,
-        neighbours: Neighbours::new(links, &poller),
+        peer_processes: PeerProcesses::new(links, &poller),
         new_short_rings: NewShortRings::default(),
         wire,
         stream_faults: settings.faults.streams.map(StreamFaults::new),

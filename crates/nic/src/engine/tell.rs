@@ -40,7 +40,7 @@ impl Nic {
     pub(crate) fn survey(&self) -> String {
         let mut survey = Survey {
             means: self.means(),
-            neighbours: self.neighbours_told(),
+            neighbours: self.peer_processes_told(),
             counts: self.counts(),
             statistics: self.statistics(),
             objects: self.objects(),
@@ -111,10 +111,10 @@ impl Nic {
         all
     }
 
-    fn neighbours_told(&self) -> Vec<Neighbour> {
+    fn peer_processes_told(&self) -> Vec<Neighbour> {
         let mut all: Vec<Neighbour> = self
             .services
-            .neighbour_slots()
+            .peer_process_slots()
             .into_iter()
             .map(|(slot, relation)| {
                 let reaches = match relation {
@@ -131,7 +131,7 @@ impl Nic {
                 }
             })
             .collect();
-        all.sort_by_key(|neighbour| neighbour.slot);
+        all.sort_by_key(|process| process.slot);
         all.truncate(MOST);
         all
     }

@@ -20,7 +20,7 @@ use crate::base::denials::{Asker, Denial};
 use crate::base::events::EventQueue;
 use crate::base::numbers::{Numbers, slot_of};
 use crate::link::local::ConnectError;
-use crate::link::path::neighbours::Neighbours;
+use crate::link::path::peer_processes::PeerProcesses;
 use crate::link::path::ways_out::Wire;
 use crate::link::path::{Egress, Policy};
 use crate::link::stream::StreamFaults;
@@ -99,7 +99,7 @@ pub(crate) struct Services {
     pub(crate) delays: Delays,
     pub(crate) ready: ReadyList,
     pub(crate) sleeper: Sleeper,
-    pub(crate) neighbours: Neighbours,
+    pub(crate) peer_processes: PeerProcesses,
     pub(crate) new_short_rings: NewShortRings,
     pub(crate) boards: Boards,
     /// Or why there is none.
@@ -142,12 +142,12 @@ impl Services {
 
     /// The way to the process that owns a slot.
     pub(crate) fn egress_to(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
-        self.neighbours.reach(slot)
+        self.peer_processes.reach(slot)
     }
 
     /// The way to the process that owns a slot, if it is of our own user.
     pub(crate) fn egress_to_own_user(&self, slot: u16) -> Option<Arc<Egress>> {
-        self.neighbours.reach_own_user(slot)
+        self.peer_processes.reach_own_user(slot)
     }
 
     /// Whether a process may pass on what came over the wire to an address of this host: it is of
@@ -159,12 +159,12 @@ impl Services {
 
     /// Whether links are offered a ring, and why not.
     pub(crate) fn offers_rings(&self) -> Result<(), String> {
-        self.neighbours.offers_rings()
+        self.peer_processes.offers_rings()
     }
 
     /// The slots of the processes of this host that it talks to, and what these are to this one.
-    pub(crate) fn neighbour_slots(&self) -> Vec<(u16, Relation)> {
-        self.neighbours.all()
+    pub(crate) fn peer_process_slots(&self) -> Vec<(u16, Relation)> {
+        self.peer_processes.all()
     }
 
     /// The IP versions of the wire, and whether the kernel cuts and joins runs of packets; or why

@@ -168,7 +168,7 @@ impl Dispatch {
             return;
         }
         *count = 0;
-        if let Some(egress) = nic.services.neighbours.reach_quickly(from_slot) {
+        if let Some(egress) = nic.services.peer_processes.reach_quickly(from_slot) {
             egress.send_frame(&Frame::Dropped {
                 qpn: Qpn::SMI,
                 by: nic.services.numbers.qpn(0),
@@ -184,7 +184,7 @@ impl Dispatch {
         {
             return;
         }
-        if let Some(egress) = nic.services.neighbours.reach_quickly(origin.slot()) {
+        if let Some(egress) = nic.services.peer_processes.reach_quickly(origin.slot()) {
             egress.send_frame(&Frame::Dropped { qpn, by });
         }
     }

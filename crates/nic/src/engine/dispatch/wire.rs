@@ -95,7 +95,7 @@ impl Dispatch {
             self.on_own(nic, inbound, now);
             return;
         }
-        let egress = nic.services.neighbours.reach_for_stray(slot_of(dest));
+        let egress = nic.services.peer_processes.reach_for_stray(slot_of(dest));
         if matches!(egress, Err(ConnectError::NotNow { .. })) {
             nic.counters().count_denied(Asker::Host, Denial::NoLink);
         }

@@ -58,9 +58,9 @@ impl RoundState {
             Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
             Token::Out(id) => {
                 if event.readable() {
-                    nic.services.neighbours.take_answers(id);
+                    nic.services.peer_processes.take_answers(id);
                 }
-                if let Some(egress) = nic.services.neighbours.find(id) {
+                if let Some(egress) = nic.services.peer_processes.find(id) {
                     give_queued_turns(&egress.on_writable(), now);
                 }
             }
@@ -333,13 +333,13 @@ impl RoundState {
     /// The process that a way out leads to is gone.
     fn on_hangup(&mut self, nic: &Nic, out: u32, now: Time) {
         self.meet_strangers(nic, now);
-        self.end_neighbour(nic, out, now);
+        self.end_links(nic, out, now);
     }
 
     /// Ends the links of a process that is gone, of which the slot is known. What it sent before is
     /// still to be read.
-    fn end_neighbour(&mut self, nic: &Nic, out: u32, now: Time) {
-        let Some((slot, pid)) = nic.services.neighbours.whose(out) else {
+    fn end_links(&mut self, nic: &Nic, out: u32, now: Time) {
+        let Some((slot, pid)) = nic.services.peer_processes.whose(out) else {
             return;
         };
         for id in self.incoming.links_of(slot, pid) {
@@ -360,8 +360,8 @@ impl RoundState {
 
     /// As [`end_predecessors`](Self::end_predecessors), as far as links were accepted.
     fn finish_predecessors(&mut self, nic: &Nic, slot: u16, now: Time) {
-        for out in nic.services.neighbours.hung_up(slot) {
-            self.end_neighbour(nic, out, now);
+        for out in nic.services.peer_processes.hung_up(slot) {
+            self.end_links(nic, out, now);
         }
         for id in self.incoming.ended_links_of(slot) {
             self.receive_all(nic, id, now);
@@ -458,7 +458,7 @@ impl Nic {
     /// The process that a way out leads to is gone.
     fn on_egress_gone(&self, out: u32, now: Time) {
         self.expect_port(now);
-        let Some(egress) = self.services.neighbours.remove(out) else {
+        let Some(egress) = self.services.peer_processes.remove(out) else {
             return;
         };
         let waited = egress.kill();
@@ -477,8 +477,8 @@ impl Nic {
     /// with it can go on; if not, it is gone, but another process may have its slot by now.
     fn on_link_end(&self, slot: u16, cut: bool, now: Time) {
         self.expect_port(now);
-        match self.services.neighbours.id_of(slot) {
-            Some(out) if cut || self.services.neighbours.has_hung_up(out) => {
+        match self.services.peer_processes.id_of(slot) {
+            Some(out) if cut || self.services.peer_processes.has_hung_up(out) => {
                 self.on_egress_gone(out, now)
             }
             Some(_) => {}

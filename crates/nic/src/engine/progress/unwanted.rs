@@ -31,7 +31,7 @@ const MOST_EACH: Duration = Duration::from_micros(50);
 /// A socket is not read for so long, at least.
 const HOLD_UP: Duration = Duration::from_millis(1);
 /// The listener, a link or the socket of a port is not looked at for so long, at most: processes of
-/// the own user may wait there (`PATIENCE` in `link/path/neighbours.rs`).
+/// the own user may wait there (`PATIENCE` in `link/path/peer_processes.rs`).
 const LONGEST_OF_HOST: Duration = Duration::from_millis(20);
 
 /// The listener's number here.

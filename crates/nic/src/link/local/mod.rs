@@ -1,7 +1,7 @@
 //! The local link: packets between processes of one network namespace, over Unix sockets with
 //! abstract names.
 //!
-//! Every process owns a *slot*, a number from 1 to 1023, by listening on the abstract name
+//! Every process owns a *process slot*, a number from 1 to 1023, by listening on the abstract name
 //! `ferroce/slot/<n>`. The kernel makes it exclusive and frees it when the process ends, however it
 //! ends. [`slots`] has what becomes of names that others squat on. A link goes one way: process A
 //! connects to B's slot and only A sends on that connection; B's answers go out on B's own link to

@@ -1,4 +1,4 @@
-//! Slots: which process has which, and how many each user may have.
+//! Process slots: which process has which, and how many each user may have.
 //!
 //! Numbers carry 10 bits of slot, so slots cannot be divided among users; but each user has about a
 //! quarter of them as its *own set*, drawn by a hash of user and slot that all processes compute

@@ -3,8 +3,8 @@
 mod admit;
 mod egress;
 pub(crate) mod neighbour;
-pub(crate) mod neighbours;
 mod outlets;
+pub(crate) mod peer_processes;
 mod policy;
 mod report;
 pub(crate) mod traits;

@@ -60,7 +60,7 @@ pub(super) struct Locked {
     pub(super) memos: [QpMemo; 2],
     /// Tags of its packets on the wire.
     pub(super) tags: PacketTags,
-    /// Room for what goes into a slot of a short ring behind a header.
+    /// Room for what goes into a ring slot behind a header.
     pub(super) room: [u8; LONGEST_IN_SLOT],
     /// Room for a short message, and an acknowledgement before it.
     pub(super) short: Batch,

@@ -1,4 +1,4 @@
-//! A message that is as good as taken when it is in its slot.
+//! A message that is as good as taken when it is in its ring slot.
 //!
 //! An acknowledgement says that a message has reached the responder, and not that its program has
 //! seen it (IBTA, "fault zone"). So a SEND by a short ring may be complete before its receiver has
@@ -10,8 +10,8 @@
 //! what is there. The first is anything else with the queue pair than short messages by short rings
 //! ([`Qp::end_eligibility`]). The second is the deregistration of a region
 //! (`Services::settle_early_completions`). The third is a look at what the same process sent later
-//! to another of its queue pairs. The word by which it takes that back and the slot make a decision
-//! between both sides
+//! to another of its queue pairs. The word by which it takes that back and the ring slot make a
+//! decision between both sides
 //! ([`ShortRingProducer::completes_early`](ferroce_os::ring::ShortRingProducer::completes_early)):
 //! either the sender waits for an acknowledgement as always, or the receiver has the message. One
 //! message at a time is promised, the one behind all that were taken, by one queue pair of the

@@ -11,20 +11,21 @@
 //!
 //! How far the receiver has read is an acknowledgement for a sender that looks there. A sender that
 //! sleeps gets an acknowledgement by the ring. Where the program has always answered a message with
-//! one of its own, the answer says it (`delayed_ack`). The peer looks at the answer's slot anyway,
-//! and each further word that it must look at costs as much as the message. A packet that is not
-//! taken (no receive is posted, say) ends the run on the receiver's side. What comes after it is
-//! not looked at, as it would be dropped, and is sent again by the ring as the transport demands.
+//! one of its own, the answer says it (`delayed_ack`). The peer looks at the answer's ring slot
+//! anyway, and each further word that it must look at costs as much as the message. A packet that
+//! is not taken (no receive is posted, say) ends the run on the receiver's side. What comes after
+//! it is not looked at, as it would be dropped, and is sent again by the ring as the transport
+//! demands.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `send`, `prepare` | the end that sends: what the receiver has read; a SEND from the program's call into a slot |
+//! | `send`, `prepare` | the end that sends: what the receiver has read; a SEND from the program's call into a ring slot |
 //! | `seek` | offers, runs, and what waits while the short ring is full |
-//! | `receive`, `take` | the end that receives; a slot's message into the program's memory, and its completion |
+//! | `receive`, `take` | the end that receives; a ring slot's message into the program's memory, and its completion |
 //! | `delayed_ack` | what is said with the program's answer |
 //! | `eligibility`, `rights_cache` | what need not be looked at again |
 //! | `brief`, `short` | short messages by the ring |
-//! | `early_completion` | a message that is as good as taken when it is in its slot |
+//! | `early_completion` | a message that is as good as taken when it is in its ring slot |
 
 pub(super) mod brief;
 pub(super) mod delayed_ack;
@@ -186,7 +187,7 @@ impl ShortRings {
         pushed
     }
 
-    /// Puts a SEND in, whatever its length; `room` is for one that fits into a slot.
+    /// Puts a SEND in, whatever its length; `room` is for one that fits into a ring slot.
     fn push_whole(
         &mut self,
         message: &LongMessage<'_>,

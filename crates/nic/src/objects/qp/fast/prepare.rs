@@ -1,5 +1,5 @@
-//! The shortest way of a short SEND: from what the program posts into a slot of the short ring,
-//! past all batches.
+//! The shortest way of a short SEND: from what the program posts into a ring slot, past all
+//! batches.
 
 use ferroce_os::memory::RawMemory;
 use ferroce_proto::verbs::{PlainSend, SendWr};
@@ -72,8 +72,8 @@ impl Qp {
         Some(completes_early)
     }
 
-    /// As [`put_fast`](Self::put_fast), for one that does not fit into a slot, where SENDs may go
-    /// into the short ring.
+    /// As [`put_fast`](Self::put_fast), for one that does not fit into a ring slot, where SENDs may
+    /// go into the short ring.
     #[inline(never)]
     fn put_long(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<bool> {
         let Locked {

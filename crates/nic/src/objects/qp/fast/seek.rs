@@ -165,9 +165,9 @@ impl Qp {
         if !link.say_of_short_ring(notice) {
             return None;
         }
-        let slot = slot_of(to);
+        let process_slot = slot_of(to);
         self.services()
-            .watch_short_ring(Watch::new(self.me(), slot, eye));
+            .watch_short_ring(Watch::new(self.me(), process_slot, eye));
         Some(out)
     }
 

@@ -95,8 +95,8 @@ impl Sending {
     }
 
     /// Something is likely to be put in within as little time as a cache line takes from one
-    /// processor to another: asks for its slot. If that was done earlier, the peer, which looks
-    /// there all the time, would have it back by then; done later, it would keep the message
+    /// processor to another: asks for its ring slot. If that was done earlier, the peer, which
+    /// looks there all the time, would have it back by then; done later, it would keep the message
     /// waiting.
     #[inline]
     pub(super) fn will_push(&self) {

@@ -1,4 +1,4 @@
-//! What is in a short ring, slot by slot: messages that are as usual go straight to the program.
+//! What is in a short ring, in its order: messages that are as usual go straight to the program.
 
 use ferroce_os::ring::{ShortRingReceiver, WaitingMessage};
 use ferroce_proto::ids::Psn;
@@ -26,10 +26,10 @@ const ACK_REQ: u32 = (1_u32 << 31).to_be();
 pub(super) enum NextMessage {
     /// Nothing now.
     Nothing,
-    /// The general way takes the message, which is still in its slot.
+    /// The general way takes the message, which is still in its ring slot.
     Unusual(WaitingMessage),
-    /// A message that is still in its slot says that the peer has taken what was sent up to a PSN,
-    /// which is not as usual.
+    /// A message that is still in its ring slot says that the peer has taken what was sent up to a
+    /// PSN, which is not as usual.
     Acknowledged(Psn, FastOutcome),
     /// The completion of a message found no room.
     Overflow,

@@ -155,18 +155,18 @@ impl Eye {
 pub(crate) struct Watch {
     /// Its short rings close at its end at the latest, and then it is let go.
     pub(crate) qp: Arc<Qp>,
-    /// The process at the other end.
-    pub(crate) slot: u16,
+    /// Process slot of the other end.
+    pub(crate) process_slot: u16,
     pub(crate) eye: Arc<Eye>,
     /// It had something since [`WatchedShortRings::take_served`].
     served: bool,
 }
 
 impl Watch {
-    pub(crate) fn new(qp: Arc<Qp>, slot: u16, eye: Arc<Eye>) -> Self {
+    pub(crate) fn new(qp: Arc<Qp>, process_slot: u16, eye: Arc<Eye>) -> Self {
         Self {
             qp,
-            slot,
+            process_slot,
             eye,
             served: false,
         }
@@ -293,10 +293,10 @@ impl WatchedShortRings {
 
     /// Whether any that leads to a process, or comes from there, has something or may have; `acks`:
     /// or an acknowledgement that is still to be sent.
-    pub(crate) fn has_news_of(&self, services: &Services, slot: u16, acks: bool) -> bool {
-        let of_slot = |watch: &&Watch| watch.slot == slot;
+    pub(crate) fn has_news_of(&self, services: &Services, process_slot: u16, acks: bool) -> bool {
+        let of_process = |watch: &&Watch| watch.process_slot == process_slot;
         !services.new_short_rings.is_empty()
-            || self.0.iter().filter(of_slot).any(|w| w.eye.waits(acks))
+            || self.0.iter().filter(of_process).any(|w| w.eye.waits(acks))
     }
 
     /// Whether what was taken from any is still to be said.
@@ -339,7 +339,7 @@ impl WatchedShortRings {
     pub(crate) fn take_served(&mut self, mut each: impl FnMut(u16)) {
         for watch in &mut self.0 {
             if std::mem::take(&mut watch.served) {
-                each(watch.slot);
+                each(watch.process_slot);
             }
         }
     }

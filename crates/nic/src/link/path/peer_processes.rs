@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Ways out, one per process that this one talks to, itself included.
 #[derive(Debug)]
-pub(crate) struct Neighbours {
+pub(crate) struct PeerProcesses {
     links: LocalLinks,
     poller: Arc<Poller>,
     /// Links to processes of other users at most.
@@ -34,20 +34,20 @@ pub(crate) struct Neighbours {
 struct KnownWay {
     /// Numbers tell a slot's owners apart: a process may be gone, and another one have its slot,
     /// before its hang-up is seen.
-    by_id: HashMap<u32, NeighbourProcess>,
+    by_id: HashMap<u32, ReachedProcess>,
     by_slot: HashMap<u16, u32>,
     next: u32,
     openings: Openings,
 }
 
 #[derive(Clone, Debug)]
-struct NeighbourProcess {
+struct ReachedProcess {
     link: Arc<Outgoing>,
     egress: Arc<Egress>,
 }
 
 impl KnownWay {
-    fn at(&self, slot: u16) -> Option<NeighbourProcess> {
+    fn at(&self, slot: u16) -> Option<ReachedProcess> {
         self.by_id
             .get(self.by_slot.get(&slot)?)
             .filter(|n| !n.egress.is_dead())
@@ -61,7 +61,7 @@ impl KnownWay {
     }
 }
 
-impl Neighbours {
+impl PeerProcesses {
     pub(crate) fn new(links: LocalLinks, poller: &Arc<Poller>) -> Self {
         Self {
             links,
@@ -108,7 +108,7 @@ impl Neighbours {
         known.next = known.next.wrapping_add(1);
         known.by_id.insert(
             id,
-            NeighbourProcess {
+            ReachedProcess {
                 link,
                 egress: Arc::clone(&egress),
             },
@@ -219,7 +219,7 @@ impl Neighbours {
     pub(crate) fn flush(&self) -> bool {
         let known: Vec<_> = lock(&self.known).by_id.values().cloned().collect();
         let mut full = false;
-        for NeighbourProcess { egress, .. } in known {
+        for ReachedProcess { egress, .. } in known {
             // What waits there has no turn any more.
             drop(egress.on_writable());
             full |= egress.is_blocked() && !egress.is_dead();
