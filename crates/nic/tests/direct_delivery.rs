@@ -425,7 +425,7 @@ fn alone_armed() {
 }
 
 #[test]
-fn an_armed_queue_raises_its_event_whoever_polls() {
+fn an_armed_queue_raises_its_event_under_polls_of_any_thread() {
     run_without_thread("alone_armed");
 }
 

@@ -380,7 +380,7 @@ fn with_short_rings_asleep() {
 }
 
 #[test]
-fn who_goes_to_sleep_hears_of_what_comes_by_a_short_ring() {
+fn a_sleeping_program_hears_of_what_comes_by_a_short_ring() {
     run("with_short_rings_asleep", &[]);
 }
 

@@ -232,6 +232,6 @@ fn with_a_sleeper() {
 }
 
 #[test]
-fn whoever_sleeps_is_woken_by_each_message() {
+fn a_sleeping_peer_is_woken_by_each_message() {
     run("with_a_sleeper", &[]);
 }

@@ -57,7 +57,7 @@ pub(crate) struct Workload {
     expected: Vec<Expected>,
     sources: [Vec<u8>; 2],
     rng: Rng,
-    /// Receives are posted this reluctantly (0: always enough of them).
+    /// Average number of turns in a row that post no receive (0: always enough receives).
     pub(crate) scarce: u32,
 }
 

@@ -186,7 +186,7 @@ fn a_peer_that_turns_out_to_be_gone_has_disconnected() {
 }
 
 #[test]
-fn who_has_the_slot_of_a_process_that_is_gone_is_not_taken_for_it() {
+fn a_new_owner_of_a_slot_is_not_taken_for_the_process_that_is_gone() {
     let p = Pair::new(0, "127.0.0.1");
     let (_a, b) = p.establish();
     p.net.kill_unnoticed(&p.client);

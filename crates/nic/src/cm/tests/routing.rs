@@ -51,7 +51,7 @@ fn mads_from_the_wire_are_forwarded() {
 }
 
 #[test]
-fn nobody_listens_says_whoever_got_the_request() {
+fn the_process_that_got_the_request_says_that_no_process_listens() {
     for landing in 0..3 {
         let (p, _others) = crowded(landing);
         p.listener.destroy();

@@ -157,13 +157,14 @@ impl SharedPort {
                 Some(self.taken.get_or_init(|| socket).as_raw_fd())
             }
             Err(_) => {
-                self.look_who_has_it();
+                self.update_holder();
                 None
             }
         }
     }
 
-    fn look_who_has_it(&self) {
+    /// Asks the kernel which user has the port.
+    fn update_holder(&self) {
         let user = user_of_port(self.port, self.v6).ok().flatten();
         let is_known = |user: &u32| self.holder() == Some(*user);
         let user = user.filter(|user| is_known(user) || is_ferroce(self.port, *user));

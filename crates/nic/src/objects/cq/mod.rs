@@ -324,7 +324,7 @@ impl Cq {
     pub(crate) fn push(&self, wc: Wc, solicited: bool) -> bool {
         let timestamps = self.timestamps.take();
         let mut ring = self.ring.lock();
-        if ring.push_unawaited(wc, solicited, timestamps) {
+        if ring.push_if_idle(wc, solicited, timestamps) {
             self.flags.show_news();
             return true;
         }

@@ -65,7 +65,7 @@ impl Modelled {
     fn push(&self, wr_id: u64) {
         let mut ring = self.ring.lock().unwrap();
         let wc = wc(wr_id, WcStatus::Success);
-        if ring.push_unawaited(wc, false, CompletionTimes::default()) {
+        if ring.push_if_idle(wc, false, CompletionTimes::default()) {
             self.flags.show_news();
             return;
         }

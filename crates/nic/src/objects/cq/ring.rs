@@ -67,13 +67,13 @@ impl Ring {
         self.overflowed
     }
 
-    /// Queues a completion, if nobody waits for one and there is room. Returns whether it did.
+    /// Queues a completion, if the ring is not armed and has room. Returns whether it did.
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
     )]
     #[inline(always)]
-    pub(super) fn push_unawaited(
+    pub(super) fn push_if_idle(
         &mut self,
         wc: Wc,
         solicited: bool,

@@ -188,7 +188,7 @@ impl Qp {
         }
     }
 
-    /// From here long SENDs are offered, if the path leads to a process of this host. Called in
+    /// From here long SENDs are rendezvous, if the path leads to a process of this host. Called in
     /// RTS.
     pub(super) fn begin_rendezvous(&self, locked: &mut Locked) {
         let is_local = locked.path.as_ref().is_some_and(Path::is_local);
@@ -215,7 +215,7 @@ impl Qp {
         result
     }
 
-    /// Copies what the peer offers. Returns whether all of it is there.
+    /// Copies the bytes of a rendezvous. Returns whether all of them are there.
     pub(super) fn fetch(&self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
         let boards = &self.services().boards;
         let fetch = || boards.fetch(rendezvous, clock::monotonic(), to);

@@ -207,7 +207,7 @@ impl Qp {
     pub(crate) fn speak_up(&self, now: Time) {
         let mut locked = self.hear(now);
         if locked.short_rings.publish_delayed_ack() {
-            self.tell_who_sleeps(&mut locked);
+            self.tell_sleeping_peer(&mut locked);
         }
         self.transmit(&mut locked, now);
         self.leave_last_word(&mut locked, now);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_listed_once_and_in_order() {
+    fn a_waiting_queue_pair_is_listed_once_and_in_order() {
         let mut queue = ReceiveQueue::new(1);
         for qpn in [5, 7, 5] {
             queue.note_waiting(Qpn::new(qpn), ReceiveWaiter::Qp(Weak::new()));

@@ -78,8 +78,9 @@ impl Board {
         fence(Ordering::SeqCst);
     }
 
-    /// Publishes a region, if there is memory behind it and a place for it: what peers may not use
-    /// otherwise they fetch offered SENDs from. The caller has the rights table alone.
+    /// Publishes a region, if there is memory behind it and a place for it. From a region that
+    /// peers may not use otherwise, they fetch the bytes of a rendezvous. The caller has the rights
+    /// table alone.
     pub(super) fn publish(&self, key: Key, region: &Region, serves: Serves) {
         if region.backing == Backing::Null {
             return;
@@ -184,8 +185,8 @@ impl Board {
         self.set(layout::queue_pair(qpn), word);
     }
 
-    /// A queue pair grants and offers nothing from here on. A peer that is fetching finds out when
-    /// it looks once more.
+    /// A queue pair grants nothing and has no rendezvous from here on. A peer that is fetching
+    /// finds out when it looks once more.
     pub(super) fn end_grant(&self, qpn: Qpn) {
         let withdraw = || {
             self.set(layout::queue_pair(qpn), 0);
@@ -194,7 +195,8 @@ impl Board {
         hazard::withdraw(withdraw, || fence(Ordering::SeqCst));
     }
 
-    /// What a queue pair of a protection domain offers with this token may be fetched.
+    /// The bytes of a rendezvous of this queue pair and protection domain may be fetched with the
+    /// token.
     pub(super) fn rendezvous(&self, qpn: Qpn, pd: u32, token: u64) {
         self.set(layout::queue_pair(qpn) + 1, u64::from(pd));
         self.set(layout::rendezvous(qpn), token);

@@ -5,7 +5,7 @@
 //! | 0 .. 512 | format, nonce of the process, address of its proof, number of hazards that were ever used, its thread |
 //! | 512 .. 1024 | hazards: what the process is in the middle of using of others, one in eight words (a cache line) |
 //! | 1024 .. 2048 | acquaintances: per slot, the nonce of the board on which this process looks for hazards |
-//! | 2048 .. 67584 | queue pairs by index, four words each: grant, protection domain, path, token of offered SENDs |
+//! | 2048 .. 67584 | queue pairs by index, four words each: grant, protection domain, path, token of its rendezvous |
 //! | 67584 .. 100352 | regions, and what windows open, a hash table by key, eight words each |
 //! | 100352 .. 624640 | the same, 16 times as many, for regions that find no place in the first table |
 //! | 624640 .. 626688 | memory of the process that others can map, 256 times eight words |
@@ -86,7 +86,7 @@ pub(super) const fn queue_pair(qpn: Qpn) -> usize {
     QP_BASE + (qpn.get() as usize % QPS) * QP_WORDS
 }
 
-/// Word with the token that makes a queue pair's offers valid; 0: none is.
+/// Word with the token of a queue pair's valid rendezvous; 0: none is valid.
 pub(super) const fn rendezvous(qpn: Qpn) -> usize {
     queue_pair(qpn) + 3
 }

@@ -207,12 +207,13 @@ impl Boards {
         }
     }
 
-    /// A queue pair of a protection domain offers SENDs from here on: with this token, after
-    /// [`end_grant`](Self::end_grant), or with a new one. Returns the token that goes with each;
-    /// none: nobody could fetch them.
+    /// SENDs of a queue pair of a protection domain may be rendezvous from here on: with this
+    /// token, after [`end_grant`](Self::end_grant), or with a new one. Returns the token that goes
+    /// with each; none: no peer could fetch the bytes.
     pub(crate) fn begin_rendezvous(&self, qpn: Qpn, pd: u32, token: Option<u64>) -> Option<u64> {
         let own = self.own()?;
-        // Valid for one connection only: an offer may come late, when the queue pair has another.
+        // Valid for one connection only: a rendezvous may come late, when the queue pair has
+        // another.
         let new = || u64::from(random::u32()) << 32 | u64::from(random::u32()) | 1;
         let token = token.unwrap_or_else(new);
         own.rendezvous(qpn, pd, token);

@@ -202,7 +202,7 @@ impl Peer {
         places.ok_or(Refusal::NotGranted)
     }
 
-    /// Where in its memory the bytes are that a queue pair of its offers. The same is true as of
+    /// Where in its memory the bytes of a rendezvous are. The same is true as of
     /// [`find`](Self::find).
     pub(super) fn find_rendezvous(
         &self,
@@ -223,7 +223,7 @@ impl Peer {
             .ok_or(Refusal::NotGranted)
     }
 
-    /// Whether an offer still was valid when all that was read before was read.
+    /// Whether a rendezvous still was valid when all that was read before was read.
     pub(super) fn still_has_rendezvous(&self, rendezvous: &Rendezvous) -> bool {
         hazard::holds_still(
             || fence(Ordering::SeqCst),

@@ -133,7 +133,7 @@ impl Boards {
         found.map_err(|e| on_failure(&peer, request.from, CopyFailure::Mapped(e)))
     }
 
-    /// Fetches what a peer offers, into memory of this process.
+    /// Fetches the bytes of a rendezvous into memory of this process.
     ///
     /// # Errors
     /// Why it cannot be done, or not for certain. A part of it may have been done then.
@@ -151,7 +151,8 @@ impl Boards {
         let me = self.name_of(own);
         let (in_use, place) = own.enter(named, || peer.find_rendezvous(me, rendezvous))?;
         let copied = copy(own, &peer, rendezvous.from, false, &place, to);
-        // The offer may have ended without a wait for this fetch: then the bytes may be others.
+        // The rendezvous may have ended without a wait for this fetch: then the bytes may be
+        // others.
         let valid = peer.still_has_rendezvous(rendezvous);
         drop(in_use);
         let is_mapped = copied.map_err(|e| on_failure(&peer, rendezvous.from, e))?;

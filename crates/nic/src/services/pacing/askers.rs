@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_room_is_divided_among_those_who_asked_lately() {
+    fn the_room_is_divided_among_senders_that_asked_lately() {
         let askers = Askers::default();
         assert_eq!(ask(&askers, 1, 0), 150_000);
         assert_eq!(ask(&askers, 1, 1), 150_000);

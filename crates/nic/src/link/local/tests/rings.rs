@@ -94,7 +94,7 @@ fn a_sleeping_receiver_is_woken_and_a_watching_one_is_left_alone() {
 }
 
 #[test]
-fn who_falls_asleep_while_something_is_put_into_a_short_ring_is_woken_late() {
+fn a_receiver_that_falls_asleep_during_a_put_into_a_short_ring_is_woken_late() {
     let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
     let link = on_ring(&a, &mut b);
     let into = b.incoming.fd(b.accepted[0]).expect("a link");

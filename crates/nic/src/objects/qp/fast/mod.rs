@@ -174,13 +174,14 @@ impl ShortRings {
     /// As [`push`](Self::push), for a message as long as `packets` packets.
     fn push_long(
         &mut self,
-        message: (&Long<'_>, u32),
+        message: &Long<'_>,
+        packets: u32,
         early_limit: impl FnOnce(Option<Checked>) -> Option<u32>,
     ) -> Result<(), ShortRingRefusal> {
         let out = self.out.as_mut().ok_or(ShortRingRefusal::Broken)?;
         let into = self.into.as_deref_mut();
         let ack = into.and_then(|into| into.on_answer(early_limit));
-        let pushed = out.push_long(message, ack);
+        let pushed = out.push_long(message, packets, ack);
         if let (Err(_), Some(ack), Some(into)) = (pushed, ack, &mut self.into) {
             into.hold(ack.read());
         }
@@ -201,7 +202,7 @@ impl ShortRings {
                 rest: message.payload,
                 packet: message.packet,
             };
-            return self.push_long((&long, message.packets), early_limit);
+            return self.push_long(&long, message.packets, early_limit);
         }
         let rest = &mut room[..bytes.next_multiple_of(4)];
         rest.fill(0);
@@ -240,7 +241,7 @@ impl Qp {
     pub(crate) fn send_delayed_ack(&self, now: Time) {
         let mut locked = self.lock();
         if locked.short_rings.publish_delayed_ack() {
-            self.tell_who_sleeps(&mut locked);
+            self.tell_sleeping_peer(&mut locked);
         }
         let speaks = locked.transport.wants_transmit();
         drop(locked);

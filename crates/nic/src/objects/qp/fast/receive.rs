@@ -225,7 +225,7 @@ impl Qp {
         into.eye.look_at(into.receiver.position());
         let read = begin.wrapping_add(taken.messages);
         if taken.messages > 0 && into.on_taken(taken.messages, read, is_polled) {
-            self.tell_who_sleeps(locked);
+            self.tell_sleeping_peer(locked);
         }
     }
 
@@ -331,9 +331,9 @@ impl Qp {
         });
     }
 
-    /// What was taken is published in the short ring: a peer that does not look there is to hear of
-    /// it by the ring.
-    pub(in crate::objects::qp) fn tell_who_sleeps(&self, locked: &mut Locked) {
+    /// Owes an acknowledgement by the ring, if the peer does not look at the short ring, where what
+    /// was taken is published.
+    pub(in crate::objects::qp) fn tell_sleeping_peer(&self, locked: &mut Locked) {
         let must_tell = match &locked.path {
             Some(Path {
                 reach: Reach::Link(egress),

@@ -158,7 +158,8 @@ impl Sending {
     /// Why it is not there.
     pub(super) fn push_long(
         &mut self,
-        (message, packets): (&Long<'_>, u32),
+        message: &Long<'_>,
+        packets: u32,
         ack: Option<ShortRingAck>,
     ) -> Result<(), ShortRingRefusal> {
         let psn = Bth::psn_in(message.head);
