@@ -62,6 +62,15 @@ pub(super) enum TimerEntry {
 }
 
 /// The lock, for the fast way: what leaves the queue pair as eligible as it is.
+///
+/// The verbs of the fast way are [`put`](Self::put) (also out of line), [`commit`](Self::commit),
+/// [`recv_queue`](Self::recv_queue), [`take_acks`](Self::take_acks) and
+/// [`take_messages`](Self::take_messages). The other calls stand beside them because
+/// [`into_general`](Self::into_general) would end eligibility where nothing has to end it: a round
+/// asks whether the queue pair [is destroyed](Self::is_retired) and
+/// [wants a turn](Self::wants_turn), a sender [wakes its peer](Self::wake_late), a deregistration
+/// [settles](Self::settle_early_completion), and a timer whose [entry](Self::entry) is stale is
+/// [renewed](Self::renew_timer).
 pub(super) struct Fast<'a> {
     qp: &'a Qp,
     locked: LockGuard<'a, Locked>,
