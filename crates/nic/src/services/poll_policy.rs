@@ -1,14 +1,18 @@
 //! Which thread does the device's work while a program polls: the program's, while the device
-//! thread naps, or the device thread.
+//! thread naps, or the device thread. Also, when that program looks at the clock, and when it
+//! yields its processor ([`PolledRounds`]).
 //!
 //! Nothing here looks at a clock, waits or holds a lock: each call is given the time. The device
 //! thread (`engine/thread.rs`) and the sleep (`services/sleeper.rs`) do what comes out.
+
+mod polled_rounds;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferroce_proto::time::Time;
 
+pub(crate) use self::polled_rounds::PolledRounds;
 use super::lead::this_thread;
 
 /// A program that polled this recently does the device's work itself.

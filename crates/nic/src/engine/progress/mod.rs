@@ -22,23 +22,13 @@ use crate::link::local::Incoming;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::WatchedShortRings;
+use crate::services::poll_policy::PolledRounds;
 
 /// Deadlines and turns per round.
 const TURN_BUDGET: usize = 64;
 /// While rings are watched, the time from one look of a polling program at the descriptors to the
 /// next: that is a system call.
 const DESCRIPTORS_EVERY: Duration = Duration::from_micros(25);
-/// Close polls between two looks at the clock.
-const SILENT_POLLS: u32 = 31;
-/// Time between two looks at the clock from which on the next polls look as well.
-const LONGEST_SILENCE: Duration = Duration::from_micros(400);
-/// Rounds of a polling program without anything to do after which it gives way now and then: some
-/// 20 µs.
-const IDLE_ROUNDS: u32 = 1024;
-/// Rounds from there to the next time.
-const ROUNDS_AGAIN: u32 = 128;
-/// Number of rounds without a system call that take as long as one with it.
-const CALL_ROUNDS: u32 = 8;
 
 /// Time for another thread's round to end that this one needs the next of. Rounds take
 /// microseconds, but their thread may have lost its processor.
@@ -66,15 +56,9 @@ pub(super) struct RoundState {
     held_up: HeldUp,
     /// When a polling program looked at the descriptors last.
     looked: Time,
-    /// Rounds since the last one that had something to do.
-    idle: u32,
     /// Rounds that had something to do.
     served: u64,
-    /// Polls since the clock was looked at, and how many there may be.
-    silent: u32,
-    may_be_silent: u32,
-    /// When a poll looked at the clock last.
-    seen: Time,
+    polls: PolledRounds,
 }
 
 /// A process that has made itself known.
@@ -101,11 +85,8 @@ impl RoundState {
             unwanted: Unwanted::default(),
             held_up: HeldUp::default(),
             looked: Time(0),
-            idle: 0,
             served: 0,
-            silent: 0,
-            may_be_silent: 0,
-            seen: Time(0),
+            polls: PolledRounds::new(),
         }
     }
 
@@ -159,12 +140,11 @@ impl RoundState {
         }
     }
 
-    /// A poll without a look at the clock, which is most of what an empty one would cost: the last
-    /// ones were close to each other, so nothing that is due has to wait for long. Only what is in
-    /// short rings is taken. Returns false if there is more to do.
+    /// A poll without a look at the clock, which is most of what an empty one would cost. Only what
+    /// is in short rings is taken. Returns false if there is more to do.
     #[inline]
     fn run_silently(&mut self, nic: &Nic, delivery: &mut DirectDelivery<'_>) -> bool {
-        let may = self.silent < self.may_be_silent
+        let may = self.polls.may_be_silent()
             && self.watches_rings()
             && !self.has_hot_socket()
             && nic.services.new_short_rings.is_empty()
@@ -172,49 +152,19 @@ impl RoundState {
         if !may {
             return false;
         }
-        if self
-            .short_rings
-            .run_some(&nic.services, self.seen, delivery)
-        {
-            self.idle = 0;
-        } else if self.incoming.look() {
+        let seen = self.polls.seen();
+        let served = self.short_rings.run_some(&nic.services, seen, delivery);
+        if !served && self.incoming.look() {
             return false;
-        } else {
-            self.idle += 1;
         }
-        self.silent += 1;
+        self.polls.on_silent_poll(served);
         true
-    }
-
-    /// Looks at the clock, and tells how close this poll and the silent ones before it were.
-    fn count_polls(&mut self, nic: &Nic, sleeps_soon: bool, now: Time) {
-        let polls = std::mem::take(&mut self.silent) + 1;
-        nic.services.sleeper.polls().on_round();
-        let close = !sleeps_soon && nic.services.sleeper.polls().on_polls(polls, now);
-        // Polls that find completions in a queue come between rounds, and count as close ones.
-        let seen = std::mem::replace(&mut self.seen, now);
-        let silent = close && now.since(seen) < LONGEST_SILENCE;
-        self.may_be_silent = if silent { SILENT_POLLS } else { 0 };
     }
 
     /// Makes a round without a sleep before it.
     fn run_polled(&mut self, nic: &Nic, now: Time, delivery: &mut DirectDelivery<'_>) {
         let any = self.run_without_sleep(nic, now, delivery);
-        self.idle = match (any, self.watches_rings()) {
-            (true, _) => 0,
-            (false, true) => self.idle + 1,
-            (false, false) => self.idle + CALL_ROUNDS,
-        };
-    }
-
-    /// Whether a program that polls has found nothing for so long that its peer may well wait for
-    /// this processor.
-    fn gives_way(&mut self) -> bool {
-        let gives_way = self.idle >= IDLE_ROUNDS;
-        if gives_way {
-            self.idle -= ROUNDS_AGAIN;
-        }
-        gives_way
+        self.polls.on_round(any, self.watches_rings());
     }
 
     /// A round that looks everywhere, whatever is busy. Returns whether there was anything to do.
@@ -239,7 +189,7 @@ impl RoundState {
             any = self.run_around(nic, now, false, delivery);
         }
         if any {
-            self.idle = 0;
+            self.polls.on_served();
         }
         any
     }
@@ -418,11 +368,13 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
     }
     if sleeps_soon || !progress.run_silently(nic, delivery) {
         let now = clock::monotonic();
-        progress.count_polls(nic, sleeps_soon, now);
+        progress
+            .polls
+            .on_timed_poll(nic.services.sleeper.polls(), sleeps_soon, now);
         progress.run_polled(nic, now, delivery);
     }
     // One that sleeps soon gives it away then.
-    if !sleeps_soon && progress.gives_way() {
+    if !sleeps_soon && progress.polls.gives_way() {
         drop(progress);
         std::thread::yield_now();
     }

@@ -322,3 +322,103 @@ fn a_program_that_visits_is_left_alone_until_it_leaves_something_undone() {
         assert_eq!(naps.was_visited(), visited, "line {line}");
     }
 }
+
+/// A program whose polls make rounds. Says which of them look at the clock.
+struct RoundsDay {
+    day: Day,
+    rounds: PolledRounds,
+}
+
+impl RoundsDay {
+    fn new() -> Self {
+        Self {
+            day: Day {
+                polls: Polls::new(),
+                now: Time(1_000_000_000),
+            },
+            rounds: PolledRounds::new(),
+        }
+    }
+
+    /// Polls `count` times, `apart` nanoseconds from each other, and finds nothing. Returns how
+    /// many of the polls looked at the clock.
+    fn poll(&mut self, count: u32, apart: u64) -> u32 {
+        let mut looks = 0;
+        for _ in 0..count {
+            self.day.advance(apart);
+            if self.rounds.may_be_silent() {
+                self.rounds.on_silent_poll(false);
+            } else {
+                looks += 1;
+                self.look(false);
+            }
+        }
+        looks
+    }
+
+    fn look(&mut self, sleeps_soon: bool) {
+        let Day { polls, now } = &self.day;
+        self.rounds.on_timed_poll(polls, sleeps_soon, *now);
+        self.rounds.on_round(false, true);
+    }
+}
+
+#[test]
+fn one_of_32_close_polls_looks_at_the_clock() {
+    let mut program = RoundsDay::new();
+    assert_eq!(
+        program.poll(2, 500),
+        2,
+        "the second one is close to the first"
+    );
+    assert_eq!(program.poll(3200, 500), 100);
+    // It does something else: the silent polls that are left do not see that.
+    program.day.live(&Computes(400));
+    assert_eq!(program.poll(32, 500), 1);
+    assert_eq!(program.poll(1, 500), 1);
+    // 32 polls in 96 us may be close ones and a lost processor.
+    assert_eq!(program.poll(64, 3000), 2);
+    program.day.live(&Sleeps);
+    program.look(true);
+    assert_eq!(program.poll(4, 3000), 4, "each by itself is not close");
+}
+
+#[test]
+fn a_program_that_takes_queued_completions_for_long_looks_at_the_clock() {
+    let mut program = RoundsDay::new();
+    program.poll(2, 500);
+    program.poll(31, 500);
+    // Its polls are close, but none of them makes a round.
+    program.day.live(&PollsFor(400));
+    assert_eq!(
+        program.poll(2, 500),
+        2,
+        "the clock was not looked at for 400 us"
+    );
+    assert_eq!(program.poll(32, 500), 1);
+}
+
+#[test]
+fn a_program_that_finds_nothing_yields_now_and_then() {
+    // Number of rounds without a system call, then with one, until the program yields.
+    for (watches_rings, first, again) in [(true, 1024, 128), (false, 128, 16)] {
+        let mut rounds = PolledRounds::new();
+        let mut until_yield = || {
+            (1..)
+                .find(|_| {
+                    rounds.on_round(false, watches_rings);
+                    rounds.gives_way()
+                })
+                .unwrap()
+        };
+        assert_eq!(
+            [until_yield(), until_yield(), until_yield()],
+            [first, again, again]
+        );
+        rounds.on_round(true, watches_rings);
+        assert!(!rounds.gives_way());
+        rounds.on_served();
+        rounds.on_silent_poll(false);
+        assert!(!rounds.gives_way());
+    }
+}
