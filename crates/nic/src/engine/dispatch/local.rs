@@ -43,8 +43,8 @@ impl Dispatch {
                 mad,
             } => {
                 self.unwanted += 1;
-                let speaker = Speaker::Link { slot, by };
-                nic.cm().on_mad(src, dst, mad, Via::Local(speaker));
+                let via = Via::Local(Speaker::Link { slot, by });
+                nic.cm().on_mad(src, dst, mad, via);
             }
             LocalFrame::Board {
                 from_slot,
@@ -70,12 +70,15 @@ impl Dispatch {
             LocalFrame::Unshared { from_slot, number } => {
                 nic.services.boards.on_unshared(from_slot, number);
             }
-            LocalFrame::Dropped { qpn, by } => {
-                self.unwanted += 1;
-                if let Some(qp) = nic.services.qps.find(qpn) {
-                    qp.on_dropped(by, now);
-                }
-            }
+            LocalFrame::Dropped { qpn, by } => self.on_notice_of_drop(nic, qpn, by, now),
+        }
+    }
+
+    /// Another process has dropped a packet of one of our queue pairs.
+    fn on_notice_of_drop(&mut self, nic: &Nic, qpn: Qpn, by: Origin, now: Time) {
+        self.unwanted += 1;
+        if let Some(qp) = nic.services.qps.find(qpn) {
+            qp.on_dropped(by, now);
         }
     }
 

@@ -119,8 +119,7 @@ impl LinkSender {
         route: &mut Option<Addressing>,
         each: &mut dyn FnMut(LocalFrame<'_>),
     ) -> Result<usize, BrokenLink> {
-        let from_slot = self.slot;
-        let frame = match record {
+        match record {
             LinkRecord::Packets(packets) => {
                 let origin = self.origin(packets.src_qpn)?;
                 *route = packets.addressing.or(*route);
@@ -132,13 +131,21 @@ impl LinkSender {
                         bytes,
                     });
                 }
-                return Ok(packets.len());
+                Ok(packets.len())
             }
-            LinkRecord::Frame(frame) => frame,
-            LinkRecord::Hello { .. } | LinkRecord::Ask => return Err(BrokenLink::Hello),
-            LinkRecord::Switch | LinkRecord::Look => return Err(BrokenLink::Socket),
-        };
-        each(match frame {
+            LinkRecord::Frame(frame) => {
+                each(self.local_frame(frame)?);
+                Ok(1)
+            }
+            LinkRecord::Hello { .. } | LinkRecord::Ask => Err(BrokenLink::Hello),
+            LinkRecord::Switch | LinkRecord::Look => Err(BrokenLink::Socket),
+        }
+    }
+
+    /// The frame with what is known of its sender, if the sender may send it.
+    fn local_frame(self, frame: Frame<'_>) -> Result<LocalFrame<'_>, BrokenLink> {
+        let from_slot = self.slot;
+        Ok(match frame {
             // On the socket there is no ring.
             Frame::ShortRing(_) => return Err(BrokenLink::Socket),
             Frame::Forwarded(inbound) => LocalFrame::Forwarded {
@@ -169,8 +176,7 @@ impl LinkSender {
                 qpn,
                 by: self.origin(by)?,
             },
-        });
-        Ok(1)
+        })
     }
 }
 

@@ -107,7 +107,6 @@ fn parse_numbers(numbers: [u32; NUMBERS]) -> Option<QpAttr> {
         alt_timeout,
         rate_limit,
     ] = numbers;
-    let [send_wr, recv_wr, send_sge, recv_sge, inline] = cap;
     Some(QpAttr {
         qp_state: QpState::from_code(state)?,
         cur_qp_state: QpState::from_code(current)?,
@@ -118,13 +117,7 @@ fn parse_numbers(numbers: [u32; NUMBERS]) -> Option<QpAttr> {
         sq_psn: Psn::new(sq_psn),
         dest_qp_num: Qpn::new(dest),
         qp_access_flags: Access::from_bits(access)?,
-        cap: QpCap {
-            max_send_wr: send_wr,
-            max_recv_wr: recv_wr,
-            max_send_sge: send_sge,
-            max_recv_sge: recv_sge,
-            max_inline_data: inline,
-        },
+        cap: parse_cap(cap),
         pkey_index: pkey.try_into().ok()?,
         alt_pkey_index: alt_pkey.try_into().ok()?,
         en_sqd_async_notify: notify != 0,
@@ -141,6 +134,23 @@ fn parse_numbers(numbers: [u32; NUMBERS]) -> Option<QpAttr> {
         rate_limit,
         ..QpAttr::default()
     })
+}
+
+fn parse_cap(numbers: [u32; 5]) -> QpCap {
+    let [
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline_data,
+    ] = numbers;
+    QpCap {
+        max_send_wr,
+        max_recv_wr,
+        max_send_sge,
+        max_recv_sge,
+        max_inline_data,
+    }
 }
 
 fn vector(ah: &AddressHandleAttr, own: Option<Gid>) -> Vec<u8> {

@@ -252,10 +252,9 @@ fn parse_wc(bytes: &[u8]) -> Option<(Wc, bool)> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_word_is_read_as_it_was_written() {
+    /// One of each word, and of each answer.
+    fn words() -> [Lending<'static>; 8] {
         let (qpn, srq) = (Qpn::new(0x0012_3456), Srqn::new(0x0065_4321));
-        let initiator = Qpn::new(0x0011_2233);
         let place = DomainKey {
             ifindex: 3,
             inode: Inode {
@@ -264,19 +263,7 @@ mod tests {
             },
         };
         let answer = |answer| Lending::LendAnswer { qpn, srq, answer };
-        let wc = Wc {
-            wr_id: 0,
-            status: WcStatus::WrFlushErr,
-            opcode: WcOpcode::RecvRdmaWithImm,
-            vendor_err: 7,
-            byte_len: u32::MAX,
-            imm: Some(WcImm::Invalidated(Key(0xdead_beef))),
-            qp_num: qpn,
-            src_qp: initiator,
-            sl: 0,
-            flags: WcFlags::empty(),
-        };
-        for word in [
+        [
             Lending::Ask { qpn, srq, place },
             answer(LendAnswer::NoSuchQueue),
             answer(LendAnswer::Empty),
@@ -292,23 +279,37 @@ mod tests {
             },
             Lending::Done {
                 loan: 9,
-                wc,
+                wc: completion(qpn),
                 solicited: true,
             },
-        ] {
+        ]
+    }
+
+    fn completion(qpn: Qpn) -> Wc {
+        Wc {
+            wr_id: 0,
+            status: WcStatus::WrFlushErr,
+            opcode: WcOpcode::RecvRdmaWithImm,
+            vendor_err: 7,
+            byte_len: u32::MAX,
+            imm: Some(WcImm::Invalidated(Key(0xdead_beef))),
+            qp_num: qpn,
+            src_qp: Qpn::new(0x0011_2233),
+            sl: 0,
+            flags: WcFlags::empty(),
+        }
+    }
+
+    #[test]
+    fn every_word_is_read_as_it_was_written() {
+        for word in words() {
             let record = word.encode(8);
             assert_eq!(Lending::parse(&record), Some(word));
             if !matches!(word, Lending::Part { .. }) {
-                assert_eq!(
-                    Lending::parse(&record[..record.len() - 1]),
-                    None,
-                    "{word:?}"
-                );
-                assert_eq!(
-                    Lending::parse(&[&record[..], &[0]].concat()),
-                    None,
-                    "{word:?}"
-                );
+                let shorter = &record[..record.len() - 1];
+                let longer = [&record[..], &[0]].concat();
+                assert_eq!(Lending::parse(shorter), None, "{word:?}");
+                assert_eq!(Lending::parse(&longer), None, "{word:?}");
             }
         }
         assert_eq!(Lending::parse(&[8, 9, 0, 0, 0, 0, 0, 0, 0, 0]), None);

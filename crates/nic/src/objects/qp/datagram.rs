@@ -6,6 +6,7 @@
 //! (it is stopped, perhaps for good) must not hold up what goes to others: from then on its
 //! datagrams are dropped until its link moves again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_proto::time::Time;
@@ -17,7 +18,7 @@ use super::output::{BATCH_BYTES, BatchLimits};
 use super::tags::DatagramAdmission;
 use crate::base::numbers::slot_of;
 use crate::link::Batch;
-use crate::link::path::{Path, Reach};
+use crate::link::path::{Egress, Path, Reach};
 use crate::objects::choose::choose_datagram;
 
 /// How long a full link is waited for.
@@ -52,27 +53,18 @@ impl Qp {
         else {
             return self.drop_datagrams(locked, now);
         };
-        if let Some(since) = egress.blocked_since() {
-            let until = since + PATIENCE;
-            if now >= until {
-                return self.drop_datagrams(locked, now);
-            }
-            if egress.wait_if_blocked(|| self.me()) {
+        let is_wire = egress.slot().is_none();
+        let mut admission = self.wait_for_link(locked, &egress, now);
+        if is_wire && admission == DatagramAdmission::Now {
+            admission = self.admission(locked, to.qpn, &addressing, now);
+        }
+        match admission {
+            DatagramAdmission::Now => {}
+            DatagramAdmission::Later => {
                 locked.queued = true;
-                locked.waits_until = Some((until, egress));
                 return None;
             }
-        }
-        let is_wire = egress.slot().is_none();
-        if is_wire {
-            match self.admission(locked, to.qpn, &addressing, now) {
-                DatagramAdmission::Now => {}
-                DatagramAdmission::Later => {
-                    locked.queued = true;
-                    return None;
-                }
-                DatagramAdmission::Never => return self.drop_datagrams(locked, now),
-            }
+            DatagramAdmission::Never => return self.drop_datagrams(locked, now),
         }
         let paced = self.pacing(&egress, &addressing, || to.qpn);
         let room = self.room(locked, paced.as_ref(), now)?;
@@ -98,6 +90,27 @@ impl Qp {
             self.on_paced(paced.as_ref(), cost, now);
         }
         Some(size)
+    }
+
+    /// Whether a link takes datagrams now. One that has been full for long gets none.
+    fn wait_for_link(
+        &self,
+        locked: &mut Locked,
+        egress: &Arc<Egress>,
+        now: Time,
+    ) -> DatagramAdmission {
+        let Some(since) = egress.blocked_since() else {
+            return DatagramAdmission::Now;
+        };
+        let until = since + PATIENCE;
+        if now >= until {
+            return DatagramAdmission::Never;
+        }
+        if !egress.wait_if_blocked(|| self.me()) {
+            return DatagramAdmission::Now;
+        }
+        locked.waits_until = Some((until, Arc::clone(egress)));
+        DatagramAdmission::Later
     }
 
     /// Ends the wait for a link that did not move in time.

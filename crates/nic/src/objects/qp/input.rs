@@ -28,6 +28,15 @@ const PKEY: u16 = 0x7fff;
 /// see that it is done.
 const LAST_LOOK: Duration = Duration::from_millis(30);
 
+/// What became of packets that came over the wire together.
+#[derive(Debug, Default)]
+struct TakenRun {
+    /// Packets that the transport took, and their bytes.
+    packets: usize,
+    bytes: usize,
+    dropped: Vec<DropReason>,
+}
+
 impl Waiter for Qp {
     /// Takes the queue pair's turn to transmit: its link, or its place in the ready list, came up.
     fn on_turn(&self, now: Time) {
@@ -93,15 +102,14 @@ impl Qp {
     /// be done around packets is done once. Returns why some were dropped.
     pub(crate) fn on_run(&self, run: &InboundRun<'_>, now: Time) -> Vec<DropReason> {
         let came = run.came();
-        let addressing = came.addressing;
-        let (mut count, mut bytes, mut dropped) = (0, 0, Vec::new());
+        let mut taken = TakenRun::default();
         let mut locked = self.lock();
         if locked.retired {
             return vec![DropReason::NoQp; run.packets.len()];
         }
         let opened;
         let run = if self.services().auth().is_some() {
-            (opened, dropped) = self.open_run(&mut locked, run);
+            (opened, taken.dropped) = self.open_run(&mut locked, run);
             &InboundRun {
                 packets: &opened,
                 ..*run
@@ -113,38 +121,55 @@ impl Qp {
             // Any of them may change the path.
             drop(locked);
             let singly = |bytes: &&[u8]| {
-                let taken = addressing.read(bytes, |packet| {
+                let taken = came.addressing.read(bytes, |packet| {
                     self.on_opened(&mut self.lock(), came, packet?, bytes.len(), now)
                 });
                 taken.err()
             };
-            dropped.extend(run.packets.iter().filter_map(singly));
-            return dropped;
+            taken.dropped.extend(run.packets.iter().filter_map(singly));
+            return taken.dropped;
         }
         let (word, requests) = split_word(run.packets);
         self.with_cx(&mut locked, now, |locked, cx| {
-            for mut packets in [word, requests] {
-                while let Some((packet, others)) = packets.split_first() {
-                    let (batch, rest) = take_batch(locked, cx, came, packets);
-                    if !batch.is_empty() {
-                        count += batch.len();
-                        bytes += batch.iter().map(|packet| packet.len()).sum::<usize>();
-                        packets = rest;
-                        continue;
-                    }
-                    let taken =
-                        addressing.read(packet, |packet| self.take(locked, cx, came, packet?));
-                    match taken {
-                        Ok(()) => (count, bytes) = (count + 1, bytes + packet.len()),
-                        Err(why) => dropped.push(why),
-                    }
-                    packets = others;
-                }
+            for packets in [word, requests] {
+                self.take_run(locked, cx, came, packets, &mut taken);
             }
         });
         self.keep_timer(&mut locked);
-        self.tally.count_rx(count, bytes);
-        dropped
+        self.tally.count_rx(taken.packets, taken.bytes);
+        taken.dropped
+    }
+
+    /// Gives packets to the transport: as many together as it takes, the others one by one.
+    #[inline]
+    fn take_run(
+        &self,
+        locked: &mut Locked,
+        cx: &mut Cx<'_>,
+        came: Ingress<'_>,
+        mut packets: &[&[u8]],
+        taken: &mut TakenRun,
+    ) {
+        while let Some((packet, others)) = packets.split_first() {
+            let (batch, rest) = take_batch(locked, cx, came, packets);
+            if !batch.is_empty() {
+                taken.packets += batch.len();
+                taken.bytes += batch.iter().map(|packet| packet.len()).sum::<usize>();
+                packets = rest;
+                continue;
+            }
+            let outcome = came
+                .addressing
+                .read(packet, |packet| self.take(locked, cx, came, packet?));
+            match outcome {
+                Ok(()) => {
+                    taken.packets += 1;
+                    taken.bytes += packet.len();
+                }
+                Err(why) => taken.dropped.push(why),
+            }
+            packets = others;
+        }
     }
 
     /// Gives a packet to the transport, if it may have it.

@@ -166,15 +166,20 @@ impl Qp {
             self.on_paced(paced.as_ref(), cost, now);
             return Some(size);
         }
+        self.on_sent_to_nobody(locked, egress, now);
+        // Without acknowledgements the rest goes to nobody too; a reliable queue pair is in ERR
+        // now.
+        (self.qp_type == QpType::Uc).then_some(size)
+    }
+
+    /// The process at the other end is gone, as the link has found on sending.
+    fn on_sent_to_nobody(&self, locked: &mut Locked, egress: &Egress, now: Time) {
         tracing::debug!(target: "ferroce::qp", qpn = self.qpn.get(), slot = egress.slot(), "the peer's process is gone");
         // Before that its acknowledgement of our work may still be there to be read: the hang-up of
         // the link comes then.
         if egress.has_ended() {
             fail_soon(locked, now);
         }
-        // Without acknowledgements the rest goes to nobody too; a reliable queue pair is in ERR
-        // now.
-        (self.qp_type == QpType::Uc).then_some(size)
     }
 
     /// If the link is full, so that there will be no turn before the end: leaves what it owes to

@@ -1,6 +1,6 @@
 //! What is in a short ring, in its order: messages that are as usual go straight to the program.
 
-use ferroce_os::ring::{ShortRingReceiver, WaitingMessage};
+use ferroce_os::ring::{Broken, ShortRingReceiver, WaitingMessage};
 use ferroce_proto::ids::Psn;
 use ferroce_proto::mr::Span;
 use ferroce_proto::rc::{FastOutcome, RcQp};
@@ -8,6 +8,7 @@ use ferroce_proto::wire::{BriefSend, Bth};
 use smallvec::SmallVec;
 
 use super::ShortRings;
+use super::receive::Receiving;
 use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::Qp;
 use crate::objects::qp::fast::eligibility::Eligibility;
@@ -63,7 +64,12 @@ impl RunTaken {
     ) -> NextMessage {
         let Locked {
             transport: Transport::Rc(rc),
-            short_rings,
+            short_rings:
+                ShortRings {
+                    out,
+                    into: Some(into),
+                    ..
+                },
             memos: [_, memo],
             eligibility,
             ..
@@ -71,18 +77,7 @@ impl RunTaken {
         else {
             return NextMessage::Lost;
         };
-        let ShortRings {
-            out,
-            into: Some(into),
-            ..
-        } = short_rings
-        else {
-            return NextMessage::Lost;
-        };
-        // There is only one then, and a look at where the next one will be would keep the answer
-        // waiting: no store is seen before the loads that come earlier, and that line takes as long
-        // as a message.
-        let is_answered = delivery.is_polled() && into.delayed_ack.is_conversation();
+        let is_answered = is_answered(into, delivery);
         let receiver = &mut into.receiver;
         if !eligibility.takes() && rc.is_ready_to_take() {
             eligibility.set_takes();
@@ -93,10 +88,7 @@ impl RunTaken {
             let waiting = match receiver.look() {
                 Ok(None) => break,
                 Ok(Some(waiting)) => waiting,
-                Err(broken) => {
-                    tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a short ring is of no use");
-                    return NextMessage::Lost;
-                }
+                Err(broken) => return lost(qp, broken),
             };
             if let (Some(ack), Some(out)) = (waiting.ack, &mut *out)
                 && let Some(psn) = out.on_ack(ack)
@@ -106,16 +98,9 @@ impl RunTaken {
                     return NextMessage::Acknowledged(psn, so_far);
                 }
             }
-            let head = receiver.head(waiting);
-            let is_cut_alike = waiting.packet == 0 || waiting.packet == mtu;
-            let message = BriefSend::parse(head, waiting.rest, qp.qpn);
-            let Some(message) = message.filter(|_| is_ready && is_cut_alike) else {
+            let message = usual_send(receiver, waiting, qp, mtu);
+            let Some(message) = message.filter(|_| is_ready) else {
                 return NextMessage::Unusual(waiting);
-            };
-            // That it is taken is said by the short ring itself.
-            let message = BriefSend {
-                ack_req: false,
-                ..message
             };
             let sink = &mut Results::new(qp, delivery);
             let write = |span: Span<'_>| receiver.write_out(waiting, span);
@@ -127,17 +112,64 @@ impl RunTaken {
                     return NextMessage::Overflow;
                 }
             }
-            let packets = waiting.packets();
             into.cuts_alike |= waiting.packet != 0;
-            self.messages += 1;
-            self.packets += packets;
-            self.bytes += Bth::LEN * packets + waiting.rest;
+            self.count(waiting);
             if is_answered {
                 break;
             }
         }
         NextMessage::Nothing
     }
+
+    #[expect(
+        clippy::inline_always,
+        reason = "what it counts is not to go through memory"
+    )]
+    #[inline(always)]
+    fn count(&mut self, waiting: WaitingMessage) {
+        let packets = waiting.packets();
+        self.messages += 1;
+        self.packets += packets;
+        self.bytes += Bth::LEN * packets + waiting.rest;
+    }
+}
+
+/// Whether the program answers the next message before another one comes.
+///
+/// There is only one then, and a look at where the next one will be would keep the answer waiting:
+/// no store is seen before the loads that come earlier, and that line takes as long as a message.
+#[inline]
+fn is_answered(into: &Receiving, delivery: &DirectDelivery<'_>) -> bool {
+    delivery.is_polled() && into.delayed_ack.is_conversation()
+}
+
+/// The message that waits, if it is a SEND that is cut as this end would cut it. It asks for no
+/// acknowledgement: the short ring itself says that it is taken.
+#[expect(
+    clippy::inline_always,
+    reason = "a message is not to go through memory"
+)]
+#[inline(always)]
+fn usual_send(
+    receiver: &ShortRingReceiver,
+    waiting: WaitingMessage,
+    qp: &Qp,
+    mtu: u32,
+) -> Option<BriefSend> {
+    let head = receiver.head(waiting);
+    let is_cut_alike = waiting.packet == 0 || waiting.packet == mtu;
+    let message = BriefSend::parse(head, waiting.rest, qp.qpn).filter(|_| is_cut_alike)?;
+    Some(BriefSend {
+        ack_req: false,
+        ..message
+    })
+}
+
+/// The short ring has nonsense in it, or is a parent's.
+#[cold]
+fn lost(qp: &Qp, broken: Broken) -> NextMessage {
+    tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a short ring is of no use");
+    NextMessage::Lost
 }
 
 /// The peer has taken everything up to a PSN: the short way, if that is open.
