@@ -2,6 +2,8 @@
 //! compares them with the installed headers). Numbers on which C programs and the network agree are
 //! big-endian where the header says so.
 
+use std::fmt;
+
 use libc::{c_char, c_int, c_void, sockaddr, sockaddr_storage, socklen_t};
 
 use crate::layout::{Constant, StructLayout, c_constants, c_structs};
@@ -204,6 +206,14 @@ pub union rdma_cm_event_param {
     pub ud: rdma_ud_param,
     /// Events of the program itself; of newer headers.
     pub arg: u64,
+}
+
+/// Shows no member: the identifier's port space says which one is set.
+impl fmt::Debug for rdma_cm_event_param {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("rdma_cm_event_param")
+            .finish_non_exhaustive()
+    }
 }
 
 c_constants! { EVENTS: u32;

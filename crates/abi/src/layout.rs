@@ -49,7 +49,7 @@ macro_rules! c_structs {
             $(#[$attr])*
             #[allow(missing_docs, reason = "the fields are those of the C structure of the same name")]
             #[allow(non_camel_case_types, non_snake_case, reason = "the names are the C structure's")]
-            #[derive(Clone, Copy)]
+            #[derive(Clone, Copy, Debug)]
             #[repr(C)]
             pub struct $name { $($(#[$fattr])* pub $field: $ty,)* }
 

@@ -20,7 +20,7 @@ pub enum On {
 }
 
 /// One situation and what must come of it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Its name, unique: `area.situation`.
     pub name: &'static str,

@@ -1,5 +1,6 @@
 //! An end of a connection, and what cases do with it.
 
+use std::fmt;
 use std::time::Duration;
 
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn, Srqn};
@@ -27,6 +28,16 @@ pub struct End {
     spec: Spec,
     path: Path,
     key: Key,
+}
+
+impl fmt::Debug for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("End")
+            .field("qpn", &self.side.qpn())
+            .field("path", &self.path)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What RESET to INIT needs.

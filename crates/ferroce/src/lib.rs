@@ -140,11 +140,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(unsafe_code)]
-#![warn(
-    missing_docs,
-    missing_debug_implementations,
-    clippy::missing_errors_doc
-)]
+#![warn(missing_docs, clippy::missing_errors_doc)]
 #![warn(clippy::missing_panics_doc, clippy::missing_safety_doc)]
 
 pub mod channel;

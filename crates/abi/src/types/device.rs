@@ -1,5 +1,7 @@
 //! Devices, ports and contexts.
 
+use std::fmt;
+
 use libc::{c_char, c_int, c_void, pthread_mutex_t, timespec};
 
 use super::{
@@ -322,6 +324,14 @@ pub union ibv_async_event_element {
     pub srq: *mut ibv_srq,
     /// Of a port, or of the device.
     pub port_num: c_int,
+}
+
+/// Shows no member: the type of the event says which one is set.
+impl fmt::Debug for ibv_async_event_element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ibv_async_event_element")
+            .finish_non_exhaustive()
+    }
 }
 
 c_structs! { ASYNC_LAYOUTS;

@@ -19,7 +19,7 @@ pub type WrFlush = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8)
     non_camel_case_types,
     reason = "named after the C structure that it continues"
 )]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_qp_ex_flush {
     /// As far as the older headers know it.
@@ -59,7 +59,7 @@ pub const IB_UVERBS_DEVICE_ATOMIC_WRITE: u64 = 1 << 40;
 
 /// `struct ibv_mr_init_attr`.
 #[allow(non_camel_case_types, reason = "named after the C structure")]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_mr_init_attr {
     /// Bytes.

@@ -1,5 +1,7 @@
 //! Work requests.
 
+use std::fmt;
+
 use libc::{c_int, c_void};
 
 use super::{ibv_ah, ibv_mw, ibv_mw_bind_info};
@@ -10,7 +12,7 @@ use crate::layout::c_structs;
     non_camel_case_types,
     reason = "named after its place in the C structure"
 )]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_send_wr_rdma {
     /// First address.
@@ -24,7 +26,7 @@ pub struct ibv_send_wr_rdma {
     non_camel_case_types,
     reason = "named after its place in the C structure"
 )]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_send_wr_atomic {
     /// Target.
@@ -42,7 +44,7 @@ pub struct ibv_send_wr_atomic {
     non_camel_case_types,
     reason = "named after its place in the C structure"
 )]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ibv_send_wr_ud {
     /// Address handle.
@@ -69,6 +71,13 @@ pub union ibv_send_wr_wr {
     pub ud: ibv_send_wr_ud,
 }
 
+/// Shows no member: the opcode says which one is set.
+impl fmt::Debug for ibv_send_wr_wr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ibv_send_wr_wr").finish_non_exhaustive()
+    }
+}
+
 /// A bind request (`bind_mw`).
 #[allow(
     non_camel_case_types,
@@ -83,6 +92,14 @@ pub struct ibv_send_wr_bind_mw {
     pub rkey: u32,
     /// Memory and rights that the window opens.
     pub bind_info: ibv_mw_bind_info,
+}
+
+/// Shows no field: they are set for a bind request only.
+impl fmt::Debug for ibv_send_wr_bind_mw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ibv_send_wr_bind_mw")
+            .finish_non_exhaustive()
+    }
 }
 
 c_structs! { WR_LAYOUTS;

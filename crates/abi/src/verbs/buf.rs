@@ -20,6 +20,7 @@ use crate::types::{
 
 /// `struct ibv_buf`, into which no program looks.
 #[allow(non_camel_case_types, reason = "named after the C structure")]
+#[derive(Debug)]
 pub struct ibv_buf {
     pd: *mut ibv_pd,
     start: *mut u8,

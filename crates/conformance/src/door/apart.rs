@@ -2,6 +2,7 @@
 //! answer back; the memory is shared.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -175,6 +176,14 @@ pub struct Apart {
     area: Arc<Area>,
     memory: Memory,
     qpn: Qpn,
+}
+
+impl fmt::Debug for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Apart")
+            .field("qpn", &self.qpn)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Apart {
