@@ -27,10 +27,19 @@ const DOCUMENTS: [&str; 4] = ["docs", "crates", "fuzz", "tests"];
 /// Words that hide a subject.
 const HIDDEN: [&str; 2] = ["who", "whoever"];
 /// How a SAFETY note begins that leans on another one.
-const LEANING: [&str; 3] = ["SAFETY: as above", "SAFETY: as there", "SAFETY: see "];
+const LEANING: [&str; 6] = [
+    "SAFETY: as above",
+    "SAFETY: as for ",
+    "SAFETY: as in ",
+    "SAFETY: as there",
+    "SAFETY: as `",
+    "SAFETY: see ",
+];
 /// What the text before a word of [`HIDDEN`] ends with if the word stands for nothing.
 const BARE_BEFORE: [&str; 7] = [".", ";", ":", "(", " and", " or", " as"];
-/// What is said of a line with such a word.
+/// What is said of a SAFETY note that begins so.
+const LEANS: &str = "a SAFETY note without a reason";
+/// What is said of a line with a word of [`HIDDEN`].
 const IS_HIDDEN: &str = "a subject is hidden";
 
 /// An error names each comment and document that is not as it should be.
@@ -88,7 +97,7 @@ fn of_rust(text: &str) -> Vec<Fault> {
         }
         let note = comment.text.trim();
         if LEANING.iter().any(|start| note.starts_with(start)) {
-            faults.push((at, "a SAFETY note without a reason".into()));
+            faults.push((at, LEANS.into()));
         }
         if hides_its_subject(comment.text) {
             faults.push((at, IS_HIDDEN.into()));
@@ -259,6 +268,23 @@ mod tests {
         assert_eq!(of_c(&long), [(1, "104 columns".to_owned())]);
         let text = "#[expect(unused, reason = \"for whoever runs it\")]\nlet who = \"reason\";\n";
         assert_eq!(of_rust(text), [(1, IS_HIDDEN.to_owned())]);
+    }
+
+    #[test]
+    fn a_safety_note_has_a_reason_of_its_own() {
+        for wrong in [
+            "as above.",
+            "as for completion queues.",
+            "as in `bytes`; and `self` is borrowed mutably.",
+            "as `stat`.",
+            "see `stat`.",
+        ] {
+            let text = format!("fn f() {{\n    // SAFETY: {wrong}\n}}\n");
+            assert_eq!(of_rust(&text), [(2, LEANS.to_owned())], "{wrong}");
+        }
+        for right in ["as many bytes as were allocated.", "a live context."] {
+            assert_eq!(of_rust(&format!("// SAFETY: {right}\n")), [], "{right}");
+        }
     }
 
     #[test]

@@ -166,7 +166,8 @@ impl Address {
                 Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
             }
             libc::AF_INET6 if self.length >= size_of::<libc::sockaddr_in6>() => {
-                // SAFETY: as for IPv4.
+                // SAFETY: at least the bytes of a `sockaddr_in6` were set, and the storage is
+                // aligned for every family.
                 let v6 = unsafe { *storage.cast::<libc::sockaddr_in6>() };
                 let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
                 let port = u16::from_be(v6.sin6_port);
@@ -192,7 +193,8 @@ impl From<SocketAddr> for Address {
                 size_of::<libc::sockaddr_in>()
             }
             SocketAddr::V6(v6) => {
-                // SAFETY: as for IPv4.
+                // SAFETY: `storage` has room for a `sockaddr_in6` and its alignment, and is
+                // borrowed by nothing else.
                 let structure = unsafe { &mut *to.cast::<libc::sockaddr_in6>() };
                 structure.sin6_family = libc::sa_family_t::try_from(libc::AF_INET6).unwrap_or(10);
                 structure.sin6_port = v6.port().to_be();

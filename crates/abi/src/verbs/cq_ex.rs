@@ -250,13 +250,15 @@ readers! {
 
 /// Time of the completion under the cursor, on the device's clock.
 unsafe extern "C" fn read_completion_ts(cq: *mut ibv_cq_ex) -> u64 {
-    // SAFETY: as for the other readers.
+    // SAFETY: a live queue, whose cursor this thread locked with `start_poll`: no other thread
+    // writes the times meanwhile.
     unsafe { (*cursor(cq).current.get()).1.raw }
 }
 
 /// Time of the completion under the cursor, in nanoseconds since 1970.
 unsafe extern "C" fn read_completion_wallclock_ns(cq: *mut ibv_cq_ex) -> u64 {
-    // SAFETY: as for the other readers.
+    // SAFETY: a live queue; between start and end only the thread that started reads or moves the
+    // cursor.
     unsafe { (*cursor(cq).current.get()).1.wallclock }
 }
 

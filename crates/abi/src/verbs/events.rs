@@ -52,13 +52,15 @@ unsafe fn deliver(context: *mut ibv_context) -> Option<ibv_async_event> {
         }
         AsyncSubject::Qp(cookie) => {
             let qp = ptr::with_exposed_provenance_mut::<ibv_qp>(cookie);
-            // SAFETY: as for completion queues.
+            // SAFETY: `ibv_destroy_qp` removes the queue pair's events under the lock held here,
+            // and this event was there still: so is the queue pair.
             unsafe { qp::private(qp) }.acks.deliver();
             ibv_async_event_element { qp }
         }
         AsyncSubject::Srq(cookie) => {
             let srq = ptr::with_exposed_provenance_mut::<ibv_srq>(cookie);
-            // SAFETY: as for completion queues.
+            // SAFETY: `ibv_destroy_srq` removes the queue's events under the lock held here, and
+            // this event was there still: so is the queue.
             unsafe { srq::private(srq) }.acks.deliver();
             ibv_async_event_element { srq }
         }

@@ -224,7 +224,8 @@ pub unsafe extern "C" fn ibv_query_port(
     port_attr: *mut ibv_port_attr,
 ) -> c_int {
     refuse_inherited!(context);
-    // SAFETY: as `query_port`; the old structure has this many bytes.
+    // SAFETY: a live context; the structure of the first ABI, for which the program has room, has
+    // this many bytes.
     unsafe { query_port(context, port_num, port_attr, COMPAT_PORT_ATTR) }
 }
 

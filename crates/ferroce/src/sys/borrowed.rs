@@ -172,7 +172,8 @@ impl BorrowedMut {
 
     /// As [`bytes`](Self::bytes).
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `bytes`.
+        // SAFETY: no other value has this part of the borrowed bytes, and `self` is borrowed
+        // mutably: neither the device nor a reader has them meanwhile.
         unsafe {
             slice::from_raw_parts_mut(self.region.start.add(self.start).as_ptr(), self.length)
         }

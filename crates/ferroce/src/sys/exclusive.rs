@@ -52,7 +52,8 @@ impl Exclusive {
     #[inline]
     pub(crate) fn bytes_mut(&mut self, length: usize) -> &mut [u8] {
         let start = self.region.start(length);
-        // SAFETY: as in `bytes`; and `self` is borrowed mutably, so it is not being sent from.
+        // SAFETY: that many bytes of a live region, in which peers cannot write. `self` is borrowed
+        // mutably, so no work request has it and no reader borrows from it.
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), length) }
     }
 }

@@ -32,7 +32,8 @@ hooks! {
     }
 
     faccessat: fn(folder: c_int, path: *const c_char, how: c_int, flags: c_int) -> c_int, |next| {
-        // SAFETY: as `access`.
+        // SAFETY: the program's path is a string; any number may stand for a folder. The function
+        // behind gets what the program passed, or another string for the path.
         unsafe {
             match find(folder, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0) {
                 Located::Kernel => next()(folder, path, how, flags),

@@ -221,12 +221,14 @@ hooks! {
     }
 
     execv: fn(path: *const c_char, arguments: Strings) -> c_int, |next| {
-        // SAFETY: as `execve`; the environment of the process.
+        // SAFETY: the program's strings, and the environment of the process, which no thread
+        // changes meanwhile, or the program is wrong.
         unsafe { with_environment(path, environment_of_process(), |e| execute(path, arguments, e)) }
     }
 
     execvp: fn(name: *const c_char, arguments: Strings) -> c_int, |next| {
-        // SAFETY: as `execv`. `execvpe` has no function of ours in front.
+        // SAFETY: the program's name is a string or null, and `with_found` gives a string that
+        // lives until the closure returns. No function of ours stands in front of `execvpe`.
         unsafe {
             with_found(name, |path| {
                 with_environment(path, environment_of_process(), |e| libc::execvpe(name, arguments, e))
@@ -258,7 +260,8 @@ hooks! {
         arguments: Strings,
         environment: Strings
     ) -> c_int, |next| {
-        // SAFETY: as `posix_spawn`.
+        // SAFETY: the program's name is a string or null, the lists are strings, and the rest is
+        // handed on as it came. The string of `with_found` lives until the closure returns.
         unsafe {
             with_found(name, |path| {
                 with_environment(path, environment, |e| {

@@ -48,7 +48,9 @@ hooks! {
     }
 
     readlinkat: fn(folder: c_int, path: *const c_char, buffer: *mut c_char, room: usize) -> isize, |next| {
-        // SAFETY: as `readlink`.
+        // SAFETY: the program's path is a string, and its buffer has `room` bytes, of which
+        // `target` fills no more. The function behind gets what the program passed, or another
+        // string for the path.
         unsafe {
             match find(folder, path, false) {
                 Located::Kernel => next()(folder, path, buffer, room),
@@ -60,7 +62,8 @@ hooks! {
     }
 
     __readlink_chk: fn(path: *const c_char, buffer: *mut c_char, room: usize, size: usize) -> isize, |next| {
-        // SAFETY: as `readlink`.
+        // SAFETY: the program's path is a string, and its buffer has `room` bytes. The function
+        // behind compares them with `size`; `target` trusts `room`, as `readlink(2)` does.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
                 Located::Kernel => next()(path, buffer, room, size),
@@ -72,7 +75,9 @@ hooks! {
     }
 
     realpath: fn(path: *const c_char, buffer: *mut c_char) -> *mut c_char, |next| {
-        // SAFETY: as `readlink`.
+        // SAFETY: the program's path is a string, and its buffer is null or has `PATH_MAX` bytes,
+        // as `give` needs. The function behind gets what the program passed, or another string for
+        // the path.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
                 Located::Kernel => next()(path, buffer),
@@ -84,7 +89,8 @@ hooks! {
     }
 
     __realpath_chk: fn(path: *const c_char, buffer: *mut c_char, size: usize) -> *mut c_char, |next| {
-        // SAFETY: as `readlink`.
+        // SAFETY: the program's path is a string, and its buffer is null or has `PATH_MAX` bytes:
+        // the compiler calls this function where it knows `size`, which the function behind checks.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
                 Located::Kernel => next()(path, buffer, size),
@@ -96,7 +102,8 @@ hooks! {
     }
 
     canonicalize_file_name: fn(path: *const c_char) -> *mut c_char, |next| {
-        // SAFETY: as `readlink`.
+        // SAFETY: the program's path is a string; with a null buffer `give` allocates the result.
+        // The function behind gets what the program passed, or another string for the path.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
                 Located::Kernel => next()(path),

@@ -60,7 +60,8 @@ hooks! {
     }
 
     sendto: fn(fd: c_int, buffer: *const c_void, length: usize, flags: c_int, to: *const libc::sockaddr, size: libc::socklen_t) -> isize, |next| {
-        // SAFETY: as `send`.
+        // SAFETY: the program's buffer has `length` bytes. The address is read by the function
+        // behind only, which gets the call as it came.
         unsafe {
             if netlink::is_ours(fd) {
                 answer(fd, buffer, length)

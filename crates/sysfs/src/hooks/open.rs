@@ -71,7 +71,8 @@ hooks! {
     }
 
     openat, openat64: fn(folder: c_int, path: *const c_char, flags: c_int, mode: libc::mode_t) -> c_int, |next| {
-        // SAFETY: as `open`.
+        // SAFETY: the program's path is a string; any number may stand for a folder. The function
+        // behind gets what the program passed, or another string for the path.
         unsafe {
             match find(folder, path, follows(flags)) {
                 Located::Kernel => next()(folder, path, flags, mode),
@@ -83,7 +84,8 @@ hooks! {
     }
 
     __open_2, __open64_2: fn(path: *const c_char, flags: c_int) -> c_int, |next| {
-        // SAFETY: as `open`.
+        // SAFETY: the program's path is a string. The function behind has no mode either: it aborts
+        // if the flags need one.
         unsafe {
             match find(libc::AT_FDCWD, path, follows(flags)) {
                 Located::Kernel => next()(path, flags),
@@ -95,7 +97,8 @@ hooks! {
     }
 
     __openat_2, __openat64_2: fn(folder: c_int, path: *const c_char, flags: c_int) -> c_int, |next| {
-        // SAFETY: as `open`.
+        // SAFETY: the program's path is a string; any number may stand for a folder. The function
+        // behind has no mode either: it aborts if the flags need one.
         unsafe {
             match find(folder, path, follows(flags)) {
                 Located::Kernel => next()(folder, path, flags),

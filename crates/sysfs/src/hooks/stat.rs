@@ -46,7 +46,8 @@ hooks! {
     }
 
     lstat, lstat64: fn(path: *const c_char, to: Stat) -> c_int, |next| {
-        // SAFETY: as `stat`.
+        // SAFETY: the program's path is a string, and `to` has room for a structure. The function
+        // behind gets what the program passed, or another string for the path.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
                 Located::Kernel => next()(path, to),
@@ -58,7 +59,8 @@ hooks! {
     }
 
     fstat, fstat64: fn(fd: c_int, to: Stat) -> c_int, |next| {
-        // SAFETY: as `stat`.
+        // SAFETY: `to` has room for a structure; any number may stand for a descriptor. The
+        // function behind gets what the program passed.
         unsafe {
             match of_descriptor(fd) {
                 Some(entry) => tell(&entry, to),
@@ -68,7 +70,9 @@ hooks! {
     }
 
     fstatat, fstatat64: fn(folder: c_int, path: *const c_char, to: Stat, flags: c_int) -> c_int, |next| {
-        // SAFETY: as `stat`.
+        // SAFETY: the program's path is a string, or null, which `descriptor` and `find` allow, and
+        // `to` has room for a structure. The function behind gets what the program passed, or
+        // another string for the path.
         unsafe {
             if let Some(entry) = descriptor(folder, path, flags) {
                 return tell(&entry, to);
@@ -83,7 +87,9 @@ hooks! {
     }
 
     __xstat, __xstat64: fn(version: c_int, path: *const c_char, to: Stat) -> c_int, |next| {
-        // SAFETY: as `stat`.
+        // SAFETY: the program's path is a string, and `to` has room for the one structure that all
+        // values of `version` mean on 64-bit platforms. The function behind gets what the program
+        // passed, or another string for the path.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
                 Located::Kernel => next()(version, path, to),
@@ -95,7 +101,9 @@ hooks! {
     }
 
     __lxstat, __lxstat64: fn(version: c_int, path: *const c_char, to: Stat) -> c_int, |next| {
-        // SAFETY: as `stat`.
+        // SAFETY: the program's path is a string, and `to` has room for the structure, which is the
+        // same for every `version`. The function behind gets what the program passed, or another
+        // string for the path.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
                 Located::Kernel => next()(version, path, to),
@@ -107,7 +115,8 @@ hooks! {
     }
 
     __fxstat, __fxstat64: fn(version: c_int, fd: c_int, to: Stat) -> c_int, |next| {
-        // SAFETY: as `stat`.
+        // SAFETY: `to` has room for the structure, which is the same for every `version`; any
+        // number may stand for a descriptor. The function behind gets what the program passed.
         unsafe {
             match of_descriptor(fd) {
                 Some(entry) => tell(&entry, to),
@@ -117,7 +126,9 @@ hooks! {
     }
 
     __fxstatat, __fxstatat64: fn(version: c_int, folder: c_int, path: *const c_char, to: Stat, flags: c_int) -> c_int, |next| {
-        // SAFETY: as `stat`.
+        // SAFETY: the program's path is a string, or null, which `descriptor` and `find` allow.
+        // `to` has room for the structure, which is the same for every `version`. The function
+        // behind gets what the program passed, or another string for the path.
         unsafe {
             if let Some(entry) = descriptor(folder, path, flags) {
                 return tell(&entry, to);
@@ -132,7 +143,9 @@ hooks! {
     }
 
     statx: fn(folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int, |next| {
-        // SAFETY: as `stat`.
+        // SAFETY: the program's path is a string, or null, which `descriptor` and `find` allow, and
+        // `to` has room for a `struct statx`. The function behind gets what the program passed, or
+        // another string for the path.
         unsafe {
             if let Some(entry) = descriptor(folder, path, flags) {
                 *to = entry.statx();

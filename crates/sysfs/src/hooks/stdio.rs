@@ -63,7 +63,8 @@ hooks! {
     }
 
     freopen, freopen64: fn(path: *const c_char, mode: *const c_char, stream: Stream) -> Stream, |next| {
-        // SAFETY: as `fopen`, and the program's stream.
+        // SAFETY: the program's path is a string or null, its mode is a string, and its stream is
+        // open. Either the function behind or `fclose` closes it, never both.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
                 Located::Kernel => next()(path, mode, stream),

@@ -26,7 +26,8 @@ hooks! {
     }
 
     lgetxattr: fn(path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize, |next| {
-        // SAFETY: as `getxattr`.
+        // SAFETY: the program's path and name are strings, and `value` has `size` bytes, which only
+        // the function behind fills.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
                 Located::Kernel => next()(path, name, value, size),
@@ -38,7 +39,8 @@ hooks! {
     }
 
     listxattr: fn(path: *const c_char, list: *mut c_char, size: usize) -> isize, |next| {
-        // SAFETY: as `getxattr`.
+        // SAFETY: the program's path is a string, and `list` has `size` bytes, which only the
+        // function behind fills.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
                 Located::Kernel => next()(path, list, size),
@@ -50,7 +52,8 @@ hooks! {
     }
 
     llistxattr: fn(path: *const c_char, list: *mut c_char, size: usize) -> isize, |next| {
-        // SAFETY: as `getxattr`.
+        // SAFETY: the program's path is a string, whose last link is not followed; only the
+        // function behind fills the `size` bytes of `list`.
         unsafe {
             match find(libc::AT_FDCWD, path, false) {
                 Located::Kernel => next()(path, list, size),

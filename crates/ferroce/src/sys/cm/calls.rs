@@ -105,7 +105,8 @@ impl Identifier {
         in_c.qp_num = number;
         let long = too_long(&parameters.private_data, most);
         self.call_on_device("rdma_accept", long, |id| {
-            // SAFETY: as in `connect`.
+            // SAFETY: a live identifier; `in_c` and the private data that it points to outlive the
+            // call.
             unsafe { (self.verbs.rdma_accept)(id, &raw mut in_c) }
         })
     }
