@@ -1,4 +1,5 @@
-//! Names of types: each occurs once in `proto`, `nic` and `os`, so that a search finds one thing.
+//! Names of types: each occurs once in `proto`, `nic` and `os` together, and once in each of the
+//! other crates of [`GROUPS`], so that a search finds one thing.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +7,43 @@ use crate::prose::walk;
 use crate::rooms::without_tests;
 use crate::workspace::{Workspace, read};
 
-/// The crates that share their names.
-const CRATES: [&str; 3] = ["proto", "nic", "os"];
+/// Crates within which a name occurs once.
+struct Group {
+    crates: &'static [&'static str],
+    /// Names that may repeat, each with the reason.
+    repeated: &'static [(&'static str, &'static str)],
+}
+
+/// All groups.
+const GROUPS: [Group; 6] = [
+    Group {
+        crates: &["proto", "nic", "os"],
+        repeated: &REPEATED,
+    },
+    Group {
+        crates: &["abi"],
+        repeated: &[],
+    },
+    Group {
+        crates: &["cli"],
+        repeated: &[],
+    },
+    Group {
+        crates: &["conformance"],
+        repeated: &[],
+    },
+    Group {
+        crates: &["sockets"],
+        repeated: &[],
+    },
+    Group {
+        crates: &["sysfs"],
+        repeated: &[],
+    },
+];
 /// Files that only tests use, which have no `mod tests` of their own.
 const TESTS: [&str; 5] = ["tests", "testkit", "model", "short_ring_model", "hostile"];
-/// Names that may repeat.
+/// Names that may repeat in `proto`, `nic` and `os`.
 const REPEATED: [(&str, &str); 9] = [
     ("Frame", "MPA's requests and replies (RFC 5044, 7.1)"),
     ("Inner", "what the lock of a type guards, in its file"),
@@ -25,8 +58,22 @@ const REPEATED: [(&str, &str); 9] = [
 
 /// An error names each type that has another one's name, and each exception that is none.
 pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    for group in &GROUPS {
+        let found = found(workspace, group.crates)?;
+        wrong.extend(judge(&found, group.repeated));
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(wrong.join("\n"))
+    }
+}
+
+/// Returns the files that each name of a type occurs in.
+fn found(workspace: &Workspace, crates: &[&str]) -> Result<BTreeMap<String, Vec<String>>, String> {
     let mut found = BTreeMap::<String, Vec<String>>::new();
-    for name in CRATES {
+    for name in crates {
         let source = workspace.root.join("crates").join(name).join("src");
         walk(&source, &["rs"], &mut |path| {
             let place = path.strip_prefix(&workspace.root).unwrap_or(path);
@@ -45,24 +92,21 @@ pub(crate) fn check(workspace: &Workspace) -> Result<(), String> {
             Ok(())
         })?;
     }
-    judge(&found)
+    Ok(found)
 }
 
-fn judge(found: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
-    let is_exempt = |name: &str| REPEATED.iter().any(|(repeated, _)| *repeated == name);
+/// Returns what is wrong with the names of a group.
+fn judge(found: &BTreeMap<String, Vec<String>>, exempt: &[(&str, &str)]) -> Vec<String> {
+    let is_exempt = |name: &str| exempt.iter().any(|(repeated, _)| *repeated == name);
     let repeated = |name: &str| found.get(name).is_some_and(|places| places.len() > 1);
     let mut wrong: Vec<String> = found
         .iter()
         .filter(|(name, _)| repeated(name) && !is_exempt(name))
         .map(|(name, places)| format!("{name} is the name of types in {}", places.join(", ")))
         .collect();
-    let idle = REPEATED.iter().filter(|(name, _)| !repeated(name));
+    let idle = exempt.iter().filter(|(name, _)| !repeated(name));
     wrong.extend(idle.map(|(name, _)| format!("{name} occurs once: it needs no exception")));
-    if wrong.is_empty() {
-        Ok(())
-    } else {
-        Err(wrong.join("\n"))
-    }
+    wrong
 }
 
 /// The types that a source file makes. A type within a trait or an `impl` is none: its trait's name
@@ -107,18 +151,20 @@ mod tests {
     #[test]
     fn a_name_that_repeats_needs_a_reason_and_a_reason_a_name_that_repeats() {
         let places = |count| vec!["a.rs".to_owned(); count];
-        let mut found: BTreeMap<_, _> = REPEATED
-            .iter()
-            .map(|(name, _)| ((*name).to_owned(), places(2)))
-            .collect();
-        found.insert("Once".to_owned(), places(1));
-        assert_eq!(judge(&found), Ok(()));
+        let exempt = [("Inner", "what a lock guards")];
+        let mut found = BTreeMap::from([
+            ("Inner".to_owned(), places(2)),
+            ("Once".to_owned(), places(1)),
+        ]);
+        assert_eq!(judge(&found, &exempt), [""; 0]);
         found.insert("Gate".to_owned(), places(2));
         found.insert("Inner".to_owned(), places(1));
-        let said = judge(&found).unwrap_err();
         assert_eq!(
-            said,
-            "Gate is the name of types in a.rs, a.rs\nInner occurs once: it needs no exception"
+            judge(&found, &exempt),
+            [
+                "Gate is the name of types in a.rs, a.rs",
+                "Inner occurs once: it needs no exception"
+            ]
         );
     }
 }

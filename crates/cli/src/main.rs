@@ -98,10 +98,10 @@ enum Command {
     },
     /// Show the whole RDMA workflow between two processes of this machine, every byte verified,
     /// then measure it
-    Demo(demo::Args),
+    Demo(demo::DemoArgs),
     /// Measure latency, bandwidth and message rate of every operation, side by side with what the
     /// machine can do without RDMA
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Write down what programs see of the devices in /sys and /dev
     #[command(subcommand)]
     Sysfs(Sysfs),

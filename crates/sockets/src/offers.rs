@@ -25,15 +25,15 @@ const FIELD: u32 = 20;
 /// All of the table is used under the process's lock.
 const ORDER: Ordering = Ordering::Relaxed;
 
-struct Slot {
+struct OfferSlot {
     /// Stream, token, and the program's socket; 0 if the place is free.
     numbers: AtomicU64,
     cookie: AtomicU64,
     serial: AtomicU64,
 }
 
-static TABLE: [Slot; OFFERS] = [const {
-    Slot {
+static TABLE: [OfferSlot; OFFERS] = [const {
+    OfferSlot {
         numbers: AtomicU64::new(0),
         cookie: AtomicU64::new(0),
         serial: AtomicU64::new(0),
@@ -70,7 +70,7 @@ pub(crate) struct Offered {
 #[derive(Debug)]
 pub(crate) struct Place(usize, u64);
 
-impl Slot {
+impl OfferSlot {
     fn offered(&self) -> Option<Offered> {
         let numbers = self.numbers.load(ORDER);
         let [stream, token, socket] = unpack(numbers);
@@ -109,7 +109,7 @@ pub(crate) fn add(offered: Offered, _held: &Held) -> Option<Place> {
 }
 
 impl Place {
-    fn slot(&self) -> Option<&'static Slot> {
+    fn slot(&self) -> Option<&'static OfferSlot> {
         let slot = &TABLE[self.0];
         (slot.serial.load(ORDER) == self.1).then_some(slot)
     }

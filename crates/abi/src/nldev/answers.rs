@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferroce_nic::survey::{self, Count, Said};
 use ferroce_nic::{Counters, Device, Nic, Protocol, all_denials};
 
-use super::message::{Attributes, Reply, Request};
+use super::message::{Attributes, NetlinkRequest, Reply};
 use crate::sysfs::{UVERBS_MAJOR, UVERBS_MINOR, VERBS_ABI};
 use crate::types::{IBV_NODE_CA, IBV_NODE_RNIC};
 use crate::verbs::port::port_attr;
@@ -49,7 +49,7 @@ fn all() -> Result<Vec<Arc<Device>>, c_int> {
 ///
 /// # Errors
 /// EINVAL: it names none. ENODEV: there is none of this index.
-pub(super) fn asked_for(request: &Request<'_>) -> Result<Vec<Arc<Device>>, c_int> {
+pub(super) fn asked_for(request: &NetlinkRequest<'_>) -> Result<Vec<Arc<Device>>, c_int> {
     let devices = all()?;
     match request.number(a::DEV_INDEX)? {
         None if request.is_dump() => Ok(devices),
@@ -68,7 +68,7 @@ pub(super) fn handle(to: &mut Attributes, device: &Device) {
 }
 
 /// `RDMA_NLDEV_CMD_GET`.
-pub(super) fn devices(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
+pub(super) fn devices(request: &NetlinkRequest<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
     for device in asked_for(request)? {
         let attr = device.attr();
         reply.message(|to| {
@@ -91,7 +91,7 @@ pub(super) fn devices(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<()
 }
 
 /// `RDMA_NLDEV_CMD_PORT_GET`.
-pub(super) fn ports(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
+pub(super) fn ports(request: &NetlinkRequest<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
     check_port(request)?;
     for device in asked_for(request)? {
         let attr = port_attr(&device);
@@ -108,7 +108,7 @@ pub(super) fn ports(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<(), 
 }
 
 /// One that asks for a single port must name it.
-fn check_port(request: &Request<'_>) -> Result<(), c_int> {
+fn check_port(request: &NetlinkRequest<'_>) -> Result<(), c_int> {
     match request.number(a::PORT_INDEX)? {
         Some(1) => Ok(()),
         None if request.is_dump() => Ok(()),
@@ -127,7 +127,7 @@ pub(super) fn system(reply: &mut Reply<'_>) -> Result<(), c_int> {
 }
 
 /// `RDMA_NLDEV_CMD_GET_CHARDEV`, as libibverbs asks: which node is a device's.
-pub(super) fn node(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
+pub(super) fn node(request: &NetlinkRequest<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
     if request.text(a::CHARDEV_TYPE)? != Some("uverbs") {
         return Err(libc::ENODEV);
     }
@@ -143,7 +143,7 @@ pub(super) fn node(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<(), c
 }
 
 /// `RDMA_NLDEV_CMD_STAT_GET` of a port. Counters of queue pairs are not kept, so there are none.
-pub(super) fn statistics(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
+pub(super) fn statistics(request: &NetlinkRequest<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
     if request.number(a::STAT_RES)?.is_some() {
         return if request.is_dump() {
             Ok(())

@@ -20,14 +20,14 @@ const MOST: usize = 64 << 10;
 
 /// A request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request<'a> {
+pub(super) struct NetlinkRequest<'a> {
     pub(super) kind: u16,
     flags: u16,
     number: u32,
     whole: &'a [u8],
 }
 
-impl<'a> Request<'a> {
+impl<'a> NetlinkRequest<'a> {
     /// The first request of some bytes, and what is behind it.
     pub(super) fn split(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let length = usize::try_from(u32_at(bytes, 0)?).ok()?;
@@ -97,14 +97,14 @@ impl<'a> Request<'a> {
 /// The messages that answer a request.
 #[derive(Debug)]
 pub(super) struct Reply<'a> {
-    request: Request<'a>,
+    request: NetlinkRequest<'a>,
     port: u32,
     bytes: Vec<u8>,
     is_full: bool,
 }
 
 impl<'a> Reply<'a> {
-    pub(super) fn new(request: Request<'a>, port: u32) -> Self {
+    pub(super) fn new(request: NetlinkRequest<'a>, port: u32) -> Self {
         Self {
             request,
             port,

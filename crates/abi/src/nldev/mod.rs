@@ -13,7 +13,7 @@ mod resources;
 
 use std::ffi::{c_char, c_int};
 
-use self::message::{Reply, Request};
+use self::message::{NetlinkRequest, Reply};
 
 /// `enum rdma_nldev_command`: the questions that are answered.
 mod command {
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn ferroce_rdma_netlink(
 /// The answers to all requests of a datagram.
 fn answer(mut bytes: &[u8], port: u32) -> Vec<u8> {
     let mut all = Vec::new();
-    while let Some((request, rest)) = Request::split(bytes) {
+    while let Some((request, rest)) = NetlinkRequest::split(bytes) {
         let mut reply = Reply::new(request, port);
         let outcome = if request.kind >> 10 == CLIENT {
             ask(&request, &mut reply)
@@ -82,7 +82,7 @@ fn answer(mut bytes: &[u8], port: u32) -> Vec<u8> {
 }
 
 /// Writes the answer to one request.
-fn ask(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
+fn ask(request: &NetlinkRequest<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
     use command::{
         DELLINK, GET, GET_CHARDEV, NEWLINK, PORT_GET, RES_GET, RES_QP_GET, SET, STAT_DEL, STAT_GET,
         STAT_SET, SYS_GET, SYS_SET,

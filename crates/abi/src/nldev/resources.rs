@@ -6,7 +6,7 @@ use ferroce_nic::survey::{self, Process, Said, Survey};
 
 use super::answers::attribute::{DEV_INDEX, PORT_INDEX};
 use super::answers::{asked_for, handle};
-use super::message::{Reply, Request};
+use super::message::{NetlinkRequest, Reply};
 
 /// `enum rdma_nldev_attr`.
 mod attribute {
@@ -44,7 +44,7 @@ fn surveys() -> Result<Vec<(i32, Survey)>, c_int> {
 }
 
 /// `RDMA_NLDEV_CMD_RES_GET`: how many objects of each kind a device has.
-pub(super) fn summary(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
+pub(super) fn summary(request: &NetlinkRequest<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
     let devices = asked_for(request)?;
     let surveys = surveys()?;
     for device in devices {
@@ -69,7 +69,10 @@ pub(super) fn summary(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<()
 }
 
 /// `RDMA_NLDEV_CMD_RES_QP_GET`: the queue pairs of a device, a message each.
-pub(super) fn queue_pairs(request: &Request<'_>, reply: &mut Reply<'_>) -> Result<(), c_int> {
+pub(super) fn queue_pairs(
+    request: &NetlinkRequest<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), c_int> {
     if !request.is_dump() || request.number(DEV_INDEX)?.is_none() {
         return Err(libc::EINVAL);
     }

@@ -14,13 +14,13 @@ use crate::errno::{invalid, result_as_null};
 use crate::verbs::engine;
 
 /// What lies behind a `struct rdma_event_channel`: the number under which [`CHANNELS`] knows it.
-pub(crate) struct ChannelPrivate {
+pub(crate) struct EventChannelPrivate {
     serial: u64,
 }
 
 impl Handle for rdma_event_channel {
     type Public = Self;
-    type Private = ChannelPrivate;
+    type Private = EventChannelPrivate;
 }
 
 /// All channels that exist.
@@ -87,7 +87,7 @@ pub(super) fn create() -> Result<*mut rdma_event_channel, Error> {
     let channel = nic::EventChannel::new()?;
     let serial = NEXT_SERIAL.fetch_add(1, Ordering::Relaxed);
     let public = rdma_event_channel { fd: channel.fd() };
-    let handle = object::create::<rdma_event_channel>(public, ChannelPrivate { serial });
+    let handle = object::create::<rdma_event_channel>(public, EventChannelPrivate { serial });
     let mut channels = lock(&CHANNELS);
     channels.by_serial.insert(serial, channel);
     channels.serials.insert(handle.addr(), serial);
@@ -104,7 +104,7 @@ pub(super) unsafe fn destroy(channel: *mut rdma_event_channel) {
     // Before the structure is freed, or a new channel might have its address.
     lock(&CHANNELS).serials.remove(&channel.addr());
     // SAFETY: the caller hands the channel over.
-    let ChannelPrivate { serial } = unsafe { object::take(channel) };
+    let EventChannelPrivate { serial } = unsafe { object::take(channel) };
     let removed = lock(&CHANNELS).by_serial.remove(&serial);
     // Closes the descriptor, with the lock free again.
     drop(removed);

@@ -25,7 +25,7 @@ use crate::verbs::acks::Acks;
 
 /// What the program settled and later calls need.
 #[derive(Default)]
-pub(super) struct Settings {
+pub(super) struct IdSettings {
     /// Of a connect request: what the peer wants of this side, as this side sees it.
     pub(super) requested: ReadLimits,
     /// Of a passive endpoint: what the queue pairs of its connections are made with.
@@ -52,7 +52,7 @@ pub(crate) struct IdPrivate {
     sync: AtomicBool,
     /// The program uses InfiniBand addresses, and gets to see such.
     ib_addresses: AtomicBool,
-    pub(super) settings: Mutex<Settings>,
+    pub(super) settings: Mutex<IdSettings>,
 }
 
 impl Handle for rdma_cm_id {
@@ -173,7 +173,7 @@ impl<'a> Id<'a> {
     }
 
     /// What the program settled.
-    pub(super) fn settings(self) -> &'a Mutex<Settings> {
+    pub(super) fn settings(self) -> &'a Mutex<IdSettings> {
         &self.private.settings
     }
 

@@ -14,7 +14,7 @@ use crate::errno::{as_errno, result_as_null, set_errno};
 use crate::types::{ibv_comp_channel, ibv_context, ibv_cq};
 
 /// What follows `struct ibv_comp_channel`.
-pub(crate) struct ChannelPrivate {
+pub(crate) struct CompChannelPrivate {
     nic: Arc<CompChannel>,
     /// Completion queues attached to it.
     cqs: AtomicUsize,
@@ -24,10 +24,10 @@ pub(crate) struct ChannelPrivate {
 
 impl Handle for ibv_comp_channel {
     type Public = Self;
-    type Private = ChannelPrivate;
+    type Private = CompChannelPrivate;
 }
 
-impl ChannelPrivate {
+impl CompChannelPrivate {
     /// The device's side.
     pub(crate) fn nic(&self) -> &Arc<CompChannel> {
         &self.nic
@@ -60,7 +60,7 @@ impl ChannelPrivate {
 ///
 /// # Safety
 /// `channel` is live until the end of `'a`.
-pub(crate) unsafe fn private<'a>(channel: *mut ibv_comp_channel) -> &'a ChannelPrivate {
+pub(crate) unsafe fn private<'a>(channel: *mut ibv_comp_channel) -> &'a CompChannelPrivate {
     // SAFETY: the caller's promise.
     unsafe { object::private(channel) }
 }
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
             };
             object::create(
                 public,
-                ChannelPrivate {
+                CompChannelPrivate {
                     nic,
                     cqs: AtomicUsize::new(0),
                     delivery: Mutex::default(),

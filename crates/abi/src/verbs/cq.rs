@@ -53,7 +53,7 @@ pub(crate) unsafe fn private<'a>(cq: *mut ibv_cq) -> &'a CqPrivate {
 }
 
 /// Request for a completion queue.
-pub(super) struct Request {
+pub(super) struct CqRequest {
     pub(super) cqe: u32,
     pub(super) cq_context: *mut c_void,
     pub(super) channel: *mut ibv_comp_channel,
@@ -70,10 +70,10 @@ pub(super) struct Request {
 /// The context, and the channel if one is given, are live.
 pub(super) unsafe fn create(
     context: *mut ibv_context,
-    request: &Request,
+    request: &CqRequest,
     mut public: ibv_cq_ex,
 ) -> Result<*mut ibv_cq, Error> {
-    let &Request {
+    let &CqRequest {
         cqe,
         cq_context,
         channel,
@@ -125,7 +125,7 @@ pub unsafe extern "C" fn ibv_create_cq(
     comp_vector: c_int,
 ) -> *mut ibv_cq {
     refuse_inherited!(context);
-    let request = Request {
+    let request = CqRequest {
         // A negative number is refused like 0.
         cqe: u32::try_from(cqe).unwrap_or(0),
         cq_context,

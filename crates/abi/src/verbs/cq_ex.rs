@@ -8,7 +8,7 @@ use ferroce_nic::objects::cq::{CompletionTimes, Entry, TimestampKinds};
 use ferroce_nic::{CqOptions, Error};
 use libc::pthread_mutex_t;
 
-use super::cq::{self, Request};
+use super::cq::{self, CqRequest};
 use crate::errno::{as_errno, invalid, result_as_null, unbuilt};
 use crate::types::{
     IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CQ_INIT_ATTR_MASK_PD, IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
@@ -84,7 +84,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 }
 
 /// What the attributes ask for, unless it is not built.
-fn request(attr: &ibv_cq_init_attr_ex) -> Result<Request, Error> {
+fn request(attr: &ibv_cq_init_attr_ex) -> Result<CqRequest, Error> {
     let extra = attr.wc_flags & !u64::from(IBV_WC_STANDARD_FLAGS | EXTRA_FIELDS);
     if extra & u64::from(IBV_WC_EX_WITH_CVLAN) != 0 {
         return Err(unbuilt(
@@ -116,7 +116,7 @@ fn request(attr: &ibv_cq_init_attr_ex) -> Result<Request, Error> {
         )));
     }
     let asks = |field: u32| attr.wc_flags & u64::from(field) != 0;
-    Ok(Request {
+    Ok(CqRequest {
         cqe: attr.cqe,
         cq_context: attr.cq_context,
         channel: attr.channel,

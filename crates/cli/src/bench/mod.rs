@@ -32,7 +32,7 @@ const PORT: u16 = 18514;
 /// Options.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Args {
+pub(crate) struct BenchArgs {
     #[command(subcommand)]
     role: Option<Role>,
     #[command(flatten)]
@@ -145,7 +145,7 @@ impl Options {
 }
 
 /// Runs one of the roles.
-pub(crate) fn bench(args: Args) -> ExitCode {
+pub(crate) fn bench(args: BenchArgs) -> ExitCode {
     let outcome = match args.role {
         Some(Role::Worker) => return worker::work(),
         Some(Role::Serve { address, port }) => serve::serve((address, port).into()),

@@ -8,7 +8,7 @@ use ferroce::device::devices;
 use ferroce::mem::RemoteRegion;
 use ferroce::qp::Operation;
 
-use super::end::{End, MEMORY, context, event, introduction, text};
+use super::end::{DemoEnd, MEMORY, context, event, introduction, text};
 use super::message::{Message, difference, pattern};
 use super::tell::{step, tell};
 use super::{Outcome, measure};
@@ -64,7 +64,7 @@ fn discover() -> Outcome {
     Ok(())
 }
 
-fn connect(channel: &EventChannel, server: SocketAddr) -> Outcome<(End, RemoteRegion)> {
+fn connect(channel: &EventChannel, server: SocketAddr) -> Outcome<(DemoEnd, RemoteRegion)> {
     step(
         "Address and route",
         "rdma_create_event_channel, rdma_create_id, rdma_resolve_addr, rdma_resolve_route",
@@ -81,7 +81,7 @@ fn connect(channel: &EventChannel, server: SocketAddr) -> Outcome<(End, RemoteRe
         "Memory and queues",
         "ibv_alloc_pd, ibv_reg_mr, ibv_create_cq, rdma_create_qp, ibv_post_recv",
     );
-    let end = End::new(id, &device).map_err(text)?;
+    let end = DemoEnd::new(id, &device).map_err(text)?;
     let region = end.memory.remote();
     say(&format!(
         "registered {} bytes at {:#x}, key {:#010x}: who knows both may reach them",
@@ -110,13 +110,13 @@ fn connect(channel: &EventChannel, server: SocketAddr) -> Outcome<(End, RemoteRe
 }
 
 /// Says something and wants [`Message::Right`] for an answer.
-pub(super) fn ask(end: &End, message: Message) -> Outcome {
+pub(super) fn ask(end: &DemoEnd, message: Message) -> Outcome {
     end.say(message)?;
     right(end)
 }
 
 /// Wants [`Message::Right`].
-fn right(end: &End) -> Outcome {
+fn right(end: &DemoEnd) -> Outcome {
     match end.hear()? {
         Message::Right => Ok(()),
         Message::Wrong { at } => Err(format!("byte {at} did not arrive as it was sent")),
@@ -124,7 +124,7 @@ fn right(end: &End) -> Outcome {
     }
 }
 
-fn send(end: &End) -> Outcome {
+fn send(end: &DemoEnd) -> Outcome {
     step(
         "SEND",
         "ibv_post_send(IBV_WR_SEND), ibv_poll_cq: the peer has posted a receive, and says where the bytes go",
@@ -147,7 +147,7 @@ fn send(end: &End) -> Outcome {
     right(end)
 }
 
-fn write(end: &End, remote: RemoteRegion) -> Outcome {
+fn write(end: &DemoEnd, remote: RemoteRegion) -> Outcome {
     step(
         "RDMA WRITE",
         "ibv_post_send(IBV_WR_RDMA_WRITE): the client says where, the server's program does not notice",
@@ -168,7 +168,7 @@ fn write(end: &End, remote: RemoteRegion) -> Outcome {
     )
 }
 
-fn read(end: &End, remote: RemoteRegion) -> Outcome {
+fn read(end: &DemoEnd, remote: RemoteRegion) -> Outcome {
     step(
         "RDMA READ",
         "ibv_post_send(IBV_WR_RDMA_READ): the other way, again without the server's program",
@@ -191,7 +191,7 @@ fn read(end: &End, remote: RemoteRegion) -> Outcome {
     Ok(())
 }
 
-fn write_with_immediate(end: &End, remote: RemoteRegion) -> Outcome {
+fn write_with_immediate(end: &DemoEnd, remote: RemoteRegion) -> Outcome {
     step(
         "RDMA WRITE with immediate",
         "ibv_post_send(IBV_WR_RDMA_WRITE_WITH_IMM): a WRITE that completes a receive of the server, with 32 bits for it",
@@ -218,7 +218,7 @@ fn write_with_immediate(end: &End, remote: RemoteRegion) -> Outcome {
 }
 
 /// Does an atomic and checks the old value that comes back.
-fn atomic(end: &End, what: &str, operation: Operation, due: u64) -> Outcome {
+fn atomic(end: &DemoEnd, what: &str, operation: Operation, due: u64) -> Outcome {
     end.perform(operation, &end.scratch, 8)?;
     let old = end.scratch.load(0).map_err(text)?;
     say(&format!("{what}: the value was {old}"));
@@ -229,7 +229,7 @@ fn atomic(end: &End, what: &str, operation: Operation, due: u64) -> Outcome {
     }
 }
 
-fn atomics(end: &End, remote: RemoteRegion) -> Outcome {
+fn atomics(end: &DemoEnd, remote: RemoteRegion) -> Outcome {
     step(
         "Atomics: compare-and-swap, fetch-and-add",
         "ibv_post_send(IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD) on 8 bytes of the server",
@@ -262,7 +262,7 @@ fn atomics(end: &End, remote: RemoteRegion) -> Outcome {
     }
 }
 
-fn leave(channel: &EventChannel, end: End) -> Outcome {
+fn leave(channel: &EventChannel, end: DemoEnd) -> Outcome {
     step(
         "Leaving",
         "rdma_disconnect (DREQ, DREP), rdma_destroy_qp, ibv_dereg_mr, ibv_destroy_cq, ibv_dealloc_pd, rdma_destroy_id",

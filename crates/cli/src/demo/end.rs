@@ -19,7 +19,7 @@ pub(super) const RECEIVES: u32 = 512;
 pub(super) const WINDOW: u64 = 16;
 
 /// One end of a connection.
-pub(super) struct End {
+pub(super) struct DemoEnd {
     /// The connection.
     pub(super) id: Id,
     /// Its queue pair.
@@ -36,7 +36,7 @@ pub(super) struct End {
     pub(super) inbox: MemoryRegion,
 }
 
-impl End {
+impl DemoEnd {
     /// Makes memory, queues and the queue pair, and posts the receives: INIT is enough for that.
     pub(super) fn new(id: Id, context: &Context) -> ferroce::Result<Self> {
         let domain = ProtectionDomain::new(context)?;

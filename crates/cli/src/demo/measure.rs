@@ -7,7 +7,7 @@ use ferroce::qp::Operation;
 
 use super::Outcome;
 use super::client::ask;
-use super::end::{End, WINDOW, done, text};
+use super::end::{DemoEnd, WINDOW, done, text};
 use super::message::Message;
 use super::tell::{line, step};
 
@@ -21,7 +21,7 @@ const WARM_UP: u32 = 50;
 const SIZES: [usize; 2] = [65536, 1 << 20];
 
 /// All measurements, as a table.
-pub(super) fn run(end: &End, remote: RemoteRegion) -> Outcome {
+pub(super) fn run(end: &DemoEnd, remote: RemoteRegion) -> Outcome {
     step(
         "Measured, both sides polling",
         "time: one operation of 8 bytes from ibv_post_send to its completion, median; 16 under way for the rest",
@@ -42,7 +42,7 @@ pub(super) fn run(end: &End, remote: RemoteRegion) -> Outcome {
 }
 
 /// A line for each operation that moves as many bytes as are asked for.
-fn measure_messages(end: &End, remote: RemoteRegion) -> Outcome {
+fn measure_messages(end: &DemoEnd, remote: RemoteRegion) -> Outcome {
     let place = remote.at(0);
     let bulk = [
         ("SEND", Operation::Send),
@@ -69,7 +69,7 @@ fn measure_messages(end: &End, remote: RemoteRegion) -> Outcome {
     Ok(())
 }
 
-fn measure_atomics(end: &End, remote: RemoteRegion) -> Outcome {
+fn measure_atomics(end: &DemoEnd, remote: RemoteRegion) -> Outcome {
     let target = remote.at(64);
     let atomics = [
         (
@@ -120,7 +120,7 @@ fn median(mut once: impl FnMut() -> Outcome) -> Outcome<Duration> {
 }
 
 /// From posting one operation of 8 bytes to its completion.
-fn latency(end: &End, operation: Operation) -> Outcome<Duration> {
+fn latency(end: &DemoEnd, operation: Operation) -> Outcome<Duration> {
     median(|| {
         end.post(operation, &end.scratch, 8).map_err(text)?;
         done(end.sent.spin().map_err(text)?).map(drop)
@@ -128,7 +128,7 @@ fn latency(end: &End, operation: Operation) -> Outcome<Duration> {
 }
 
 /// Half of the time until 8 bytes that were sent have been answered with 8 bytes.
-fn ping_pong(end: &End) -> Outcome<Duration> {
+fn ping_pong(end: &DemoEnd) -> Outcome<Duration> {
     ask(end, Message::Echo)?;
     let round = median(|| {
         end.post(Operation::Send, &end.scratch, 8).map_err(text)?;
@@ -141,7 +141,7 @@ fn ping_pong(end: &End) -> Outcome<Duration> {
 }
 
 /// Operations per second with a window of them under way.
-fn rate(end: &End, operation: Operation, size: usize) -> Outcome<f64> {
+fn rate(end: &DemoEnd, operation: Operation, size: usize) -> Outcome<f64> {
     let begun = Instant::now();
     let (mut posted, mut completed) = (0_u64, 0_u64);
     while begun.elapsed() < BANDWIDTH_TIME {

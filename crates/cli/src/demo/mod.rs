@@ -31,7 +31,7 @@ const PORT_LINE: &str = "port ";
 
 /// Options.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct DemoArgs {
     /// Address of this host at which the two meet
     #[arg(long, default_value = "127.0.0.1", value_name = "IP")]
     address: IpAddr,
@@ -51,7 +51,7 @@ enum News {
 }
 
 /// Runs one of the two sides.
-pub(crate) fn demo(args: &Args) -> ExitCode {
+pub(crate) fn demo(args: &DemoArgs) -> ExitCode {
     let outcome = if args.server {
         serve(args.address)
     } else {

@@ -9,7 +9,7 @@ use ferroce::mem::MemoryRegion;
 use ferroce::qp::Operation;
 
 use super::Outcome;
-use super::end::{End, MEMORY, context, done, event, introduction, text};
+use super::end::{DemoEnd, MEMORY, context, done, event, introduction, text};
 use super::message::{LENGTH, Message, difference, pattern};
 use super::tell::line;
 
@@ -27,7 +27,7 @@ pub(super) fn run(address: IpAddr, announce: impl FnOnce(u16)) -> Outcome {
     Ok(())
 }
 
-fn accept(channel: &EventChannel) -> Outcome<End> {
+fn accept(channel: &EventChannel) -> Outcome<DemoEnd> {
     let request = event(channel, EventKind::ConnectRequest)?;
     let (_, word) = introduction(&request.parameters.private_data)?;
     line(&format!(
@@ -38,7 +38,7 @@ fn accept(channel: &EventChannel) -> Outcome<End> {
         .request
         .ok_or("a connect request without an identifier")?;
     let device = context(&id)?;
-    let end = End::new(id, &device).map_err(text)?;
+    let end = DemoEnd::new(id, &device).map_err(text)?;
     line(&format!(
         "queue pair {:#08x} on {}: INIT, receives posted",
         end.queue_pair.number(),
@@ -61,7 +61,7 @@ enum Mode {
 }
 
 /// What comes in is either a message or bulk data.
-fn serve(end: &End) -> Outcome {
+fn serve(end: &DemoEnd) -> Outcome {
     let mut mode = Mode::Messages;
     loop {
         // While the time of a round trip is measured, nobody should have to wake up.
@@ -84,7 +84,7 @@ fn serve(end: &End) -> Outcome {
     }
 }
 
-fn obey(end: &End, message: Message) -> Outcome<Mode> {
+fn obey(end: &DemoEnd, message: Message) -> Outcome<Mode> {
     let (answer, mode) = match message {
         Message::Expect { seed, length } => (Message::Right, Mode::Expecting(seed, length)),
         Message::Verify { seed, length } => (
@@ -104,7 +104,7 @@ fn obey(end: &End, message: Message) -> Outcome<Mode> {
     end.say(answer).map(|()| mode)
 }
 
-fn bulk(end: &End, arrived: &Done, mode: &mut Mode) -> Outcome {
+fn bulk(end: &DemoEnd, arrived: &Done, mode: &mut Mode) -> Outcome {
     if let Mode::Expecting(seed, length) = *mode {
         *mode = Mode::Messages;
         let answer = verify(&end.inbox, "the client's SEND", seed, length)?;

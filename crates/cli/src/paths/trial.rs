@@ -78,9 +78,9 @@ pub(crate) fn run(which: Which) -> Tried {
 }
 
 fn attempt(which: Which) -> Outcome<Found> {
-    let mut server = Worker::start(which, None)?;
+    let mut server = TrialWorker::start(which, None)?;
     let port = server.port()?;
-    let mut client = Worker::start(which, Some((HERE, port).into()))?;
+    let mut client = TrialWorker::start(which, Some((HERE, port).into()))?;
     let until = Instant::now() + PATIENCE;
     loop {
         let seen = client.look()?;
@@ -97,14 +97,14 @@ fn attempt(which: Which) -> Outcome<Found> {
         }
         [&mut client, &mut server]
             .into_iter()
-            .try_for_each(Worker::check)?;
+            .try_for_each(TrialWorker::check)?;
     }
 }
 
 /// One of the two processes. Dropping it ends it.
-struct Worker(Child);
+struct TrialWorker(Child);
 
-impl Worker {
+impl TrialWorker {
     fn start(which: Which, to: Option<SocketAddr>) -> Outcome<Self> {
         let program = std::env::current_exe().map_err(|e| format!("cannot find myself: {e}"))?;
         let mut command = Command::new(program);
@@ -197,7 +197,7 @@ fn found(survey: Survey) -> Option<Found> {
     })
 }
 
-impl Drop for Worker {
+impl Drop for TrialWorker {
     fn drop(&mut self) {
         // Nothing that it does is worth waiting for.
         let _ = self.0.kill();

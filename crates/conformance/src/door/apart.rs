@@ -17,7 +17,7 @@ use ferroce_proto::verbs::{
     SendWr, Sge, Sges, Wc,
 };
 
-use super::area::Area;
+use super::area::SharedArea;
 use super::memory::GUARD;
 use super::{About, Change, Domain, Errno, Memory, MemoryPart, Side};
 use crate::bench::{Entry, Spec};
@@ -173,7 +173,7 @@ macro_rules! answered {
 /// A side that lives in another process.
 pub struct Apart {
     worker: Mutex<Option<Worker>>,
-    area: Arc<Area>,
+    area: Arc<SharedArea>,
     memory: Memory,
     qpn: Qpn,
 }
@@ -191,7 +191,7 @@ impl Apart {
     #[must_use]
     pub fn open(entry: Entry, spec: &Spec) -> Self {
         let worker = Worker::take();
-        let (area, file) = Area::new(spec.memory + GUARD).expect("memory");
+        let (area, file) = SharedArea::new(spec.memory + GUARD).expect("memory");
         area.put_call(Call::Open(entry, *spec));
         worker.turn(file.as_raw_fd());
         let ChildReply::Opened(base, qpn) = area.answer() else {
@@ -380,10 +380,10 @@ pub fn serve() {
                 .write(true)
                 .open(format!("/proc/{parent}/fd/{fd}"));
             area = Some(Arc::new(
-                Area::of(&file.expect("the parent's memory")).expect("mapped"),
+                SharedArea::of(&file.expect("the parent's memory")).expect("mapped"),
             ));
         }
-        let area: &Arc<Area> = area.as_ref().expect("opened first");
+        let area: &Arc<SharedArea> = area.as_ref().expect("opened first");
         let answer = match area.call() {
             Call::Open(entry, spec) => {
                 let made = entry.open(&spec, Memory::of_this_process(Arc::clone(area)));

@@ -15,9 +15,9 @@ const HEAD: usize = 2 * HALF;
 
 /// The area of a side, in either process.
 #[derive(Debug)]
-pub(super) struct Area(Mapping);
+pub(super) struct SharedArea(Mapping);
 
-impl Area {
+impl SharedArea {
     /// A new one, with a file that the other process opens.
     pub(super) fn new(len: usize) -> io::Result<(Self, File)> {
         // SAFETY: a name that ends with a zero byte.

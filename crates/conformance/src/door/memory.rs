@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::area::Area;
+use super::area::SharedArea;
 
 /// Bytes that programs, devices and cases share. Starts at a multiple of 16; behind it are more
 /// bytes, which nobody may touch.
@@ -17,7 +17,7 @@ pub struct Memory {
 enum Cells {
     Own(Vec<AtomicU8>),
     /// Those of a side in another process.
-    Shared(Arc<Area>),
+    Shared(Arc<SharedArea>),
 }
 
 /// Bytes behind the memory, and what they are.
@@ -43,7 +43,7 @@ impl Memory {
     /// Those of an area, for the process that has the side: they are all 0 but for the guard, which
     /// is made here.
     #[must_use]
-    pub(super) fn of_this_process(area: Arc<Area>) -> Self {
+    pub(super) fn of_this_process(area: Arc<SharedArea>) -> Self {
         let cells = area.cells();
         for cell in &cells[cells.len() - GUARD..] {
             cell.store(UNTOUCHED, Ordering::Relaxed);
@@ -56,7 +56,7 @@ impl Memory {
 
     /// Those of an area whose side another process has, where it has them.
     #[must_use]
-    pub(super) const fn of_other_process(area: Arc<Area>, base: u64) -> Self {
+    pub(super) const fn of_other_process(area: Arc<SharedArea>, base: u64) -> Self {
         Self {
             base,
             cells: Cells::Shared(area),

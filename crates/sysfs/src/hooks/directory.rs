@@ -11,7 +11,7 @@ use crate::tag;
 /// What programs hold a pointer to.
 type Dir = *mut libc::DIR;
 /// On 64-bit platforms one structure has both names.
-type Name = libc::dirent64;
+pub(super) type DirectoryEntry = libc::dirent64;
 
 /// At the begin of our streams. The C library's own begin with their descriptor, which is never
 /// negative.
@@ -20,28 +20,28 @@ const MAGIC: u64 = 0xfe77_0ce5_ffff_fe77;
 /// A stream of ours.
 #[repr(C)]
 #[derive(Debug)]
-struct Stream {
+struct DirectoryStream {
     magic: u64,
     fd: c_int,
     /// Number of the next name.
     next: usize,
-    names: Vec<Name>,
+    names: Vec<DirectoryEntry>,
 }
 
 /// The stream behind a pointer, if it is one of ours.
-unsafe fn ours<'a>(dir: Dir) -> Option<&'a mut Stream> {
+unsafe fn ours<'a>(dir: Dir) -> Option<&'a mut DirectoryStream> {
     // SAFETY: a stream of the program; the C library's too are longer than this word.
     if dir.is_null() || unsafe { dir.cast::<u64>().read() } != MAGIC {
         return None;
     }
     // SAFETY: made by `stream`, and used by one thread at a time as the manual page wants it.
-    Some(unsafe { &mut *dir.cast::<Stream>() })
+    Some(unsafe { &mut *dir.cast::<DirectoryStream>() })
 }
 
 /// A stream over a descriptor of ours.
 fn stream(entry: &Entry, fd: c_int) -> Dir {
     let names = names(entry);
-    let stream = Stream {
+    let stream = DirectoryStream {
         magic: MAGIC,
         fd,
         next: 0,
@@ -68,7 +68,7 @@ fn nothing<T>(errno: c_int) -> *mut T {
 }
 
 /// All names of a folder, as `readdir(3)` gives them.
-pub(super) fn names(entry: &Entry) -> Vec<Name> {
+pub(super) fn names(entry: &Entry) -> Vec<DirectoryEntry> {
     let Kind::Directory(inside) = &entry.kind else {
         return Vec::new();
     };
@@ -79,9 +79,9 @@ pub(super) fn names(entry: &Entry) -> Vec<Name> {
         .collect()
 }
 
-fn name(folder: &Entry, number: i64, text: &CStr, of: u8) -> Name {
+fn name(folder: &Entry, number: i64, text: &CStr, of: u8) -> DirectoryEntry {
     // SAFETY: integers only.
-    let mut name: Name = unsafe { std::mem::zeroed() };
+    let mut name: DirectoryEntry = unsafe { std::mem::zeroed() };
     let path = [folder.path.to_bytes(), b"/", text.to_bytes()].concat();
     name.d_ino = match std::ffi::CString::new(path) {
         Ok(path) => Entry {
@@ -92,7 +92,7 @@ fn name(folder: &Entry, number: i64, text: &CStr, of: u8) -> Name {
         Err(_) => 1,
     };
     name.d_off = number;
-    name.d_reclen = u16::try_from(size_of::<Name>()).unwrap_or(u16::MAX);
+    name.d_reclen = u16::try_from(size_of::<DirectoryEntry>()).unwrap_or(u16::MAX);
     name.d_type = of;
     let room = name.d_name.len() - 1;
     for (to, from) in name.d_name[..room].iter_mut().zip(text.to_bytes()) {
@@ -122,7 +122,7 @@ hooks! {
         }
     }
 
-    readdir, readdir64: fn(dir: Dir) -> *mut Name, |next| {
+    readdir, readdir64: fn(dir: Dir) -> *mut DirectoryEntry, |next| {
         // SAFETY: the program's stream.
         unsafe {
             let Some(stream) = ours(dir) else {
@@ -136,7 +136,7 @@ hooks! {
         }
     }
 
-    readdir_r, readdir64_r: fn(dir: Dir, entry: *mut Name, result: *mut *mut Name) -> c_int, |next| {
+    readdir_r, readdir64_r: fn(dir: Dir, entry: *mut DirectoryEntry, result: *mut *mut DirectoryEntry) -> c_int, |next| {
         // SAFETY: the program's stream, structure and pointer.
         unsafe {
             let Some(stream) = ours(dir) else {
@@ -158,7 +158,7 @@ hooks! {
             if ours(dir).is_none() {
                 return next()(dir);
             }
-            let mut stream = Box::from_raw(dir.cast::<Stream>());
+            let mut stream = Box::from_raw(dir.cast::<DirectoryStream>());
             // A caller that uses it once more must not take it for a stream.
             stream.magic = 0;
             errno::kept(|| tag::close(stream.fd));

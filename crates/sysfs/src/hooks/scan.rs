@@ -4,18 +4,19 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::entry::{Entry, Kind};
 use crate::errno::fail;
-use crate::hooks::directory::names;
+use crate::hooks::directory::{DirectoryEntry, names};
 use crate::next::hooks;
 use crate::place::{Located, find};
 
-type Name = libc::dirent64;
-type Filter = Option<unsafe extern "C" fn(*const Name) -> c_int>;
-type Compare = Option<unsafe extern "C" fn(*const *const Name, *const *const Name) -> c_int>;
+type Filter = Option<unsafe extern "C" fn(*const DirectoryEntry) -> c_int>;
+type Compare = Option<
+    unsafe extern "C" fn(*const *const DirectoryEntry, *const *const DirectoryEntry) -> c_int,
+>;
 
 /// Scans a folder of ours.
 unsafe fn scan(
     entry: &Entry,
-    list: *mut *mut *mut Name,
+    list: *mut *mut *mut DirectoryEntry,
     filter: Filter,
     compare: Compare,
 ) -> c_int {
@@ -23,18 +24,18 @@ unsafe fn scan(
         return fail(libc::ENOTDIR);
     };
     // SAFETY: the program's function, on a whole structure.
-    let wanted = |name: &Name| filter.is_none_or(|filter| unsafe { filter(name) } != 0);
-    let chosen: Vec<Name> = names(entry).into_iter().filter(wanted).collect();
+    let wanted = |name: &DirectoryEntry| filter.is_none_or(|filter| unsafe { filter(name) } != 0);
+    let chosen: Vec<DirectoryEntry> = names(entry).into_iter().filter(wanted).collect();
     // SAFETY: plain allocation, never of nothing.
-    let pointers = unsafe { libc::malloc((chosen.len() + 1) * size_of::<*mut Name>()) };
-    let pointers = pointers.cast::<*mut Name>();
+    let pointers = unsafe { libc::malloc((chosen.len() + 1) * size_of::<*mut DirectoryEntry>()) };
+    let pointers = pointers.cast::<*mut DirectoryEntry>();
     if pointers.is_null() {
         return fail(libc::ENOMEM);
     }
     for (number, name) in chosen.iter().enumerate() {
         // SAFETY: plain allocation; the list has room for it.
         unsafe {
-            let copy = libc::malloc(size_of::<Name>()).cast::<Name>();
+            let copy = libc::malloc(size_of::<DirectoryEntry>()).cast::<DirectoryEntry>();
             if copy.is_null() {
                 return fail(libc::ENOMEM);
             }
@@ -46,13 +47,16 @@ unsafe fn scan(
         // SAFETY: both take two pointers to elements of the list.
         unsafe {
             let compare = std::mem::transmute::<
-                unsafe extern "C" fn(*const *const Name, *const *const Name) -> c_int,
+                unsafe extern "C" fn(
+                    *const *const DirectoryEntry,
+                    *const *const DirectoryEntry,
+                ) -> c_int,
                 unsafe extern "C" fn(*const c_void, *const c_void) -> c_int,
             >(compare);
             libc::qsort(
                 pointers.cast(),
                 chosen.len(),
-                size_of::<*mut Name>(),
+                size_of::<*mut DirectoryEntry>(),
                 Some(compare),
             );
         }
@@ -63,7 +67,7 @@ unsafe fn scan(
 }
 
 hooks! {
-    scandir, scandir64: fn(path: *const c_char, list: *mut *mut *mut Name, filter: Filter, compare: Compare) -> c_int, |next| {
+    scandir, scandir64: fn(path: *const c_char, list: *mut *mut *mut DirectoryEntry, filter: Filter, compare: Compare) -> c_int, |next| {
         // SAFETY: the program's string, pointer and functions; the function behind gets what it
         // would have got.
         unsafe {
@@ -81,12 +85,15 @@ hooks! {
 mod tests {
     use super::*;
 
-    unsafe extern "C" fn no_dots(name: *const Name) -> c_int {
+    unsafe extern "C" fn no_dots(name: *const DirectoryEntry) -> c_int {
         // SAFETY: a whole structure.
         c_int::from(unsafe { (*name).d_name[0] } != c_char::from_ne_bytes([b'.']))
     }
 
-    unsafe extern "C" fn by_name(a: *const *const Name, b: *const *const Name) -> c_int {
+    unsafe extern "C" fn by_name(
+        a: *const *const DirectoryEntry,
+        b: *const *const DirectoryEntry,
+    ) -> c_int {
         // SAFETY: two elements of the list.
         unsafe { libc::strcmp((**a).d_name.as_ptr(), (**b).d_name.as_ptr()) }
     }

@@ -9,7 +9,7 @@ use crate::next::hooks;
 use crate::place::{Located, find};
 use crate::{errno, tag};
 
-type Stream = *mut libc::FILE;
+type FilePointer = *mut libc::FILE;
 
 /// The flags of `open(2)` for a mode of `fopen(3)`.
 unsafe fn flags(mode: *const c_char) -> c_int {
@@ -32,7 +32,7 @@ unsafe fn flags(mode: *const c_char) -> c_int {
 }
 
 /// A stream over something of ours.
-unsafe fn stream(entry: &Entry, mode: *const c_char) -> Stream {
+unsafe fn stream(entry: &Entry, mode: *const c_char) -> FilePointer {
     // SAFETY: the program's string.
     let fd = open_ours(entry, unsafe { flags(mode) });
     if fd < 0 {
@@ -47,7 +47,7 @@ unsafe fn stream(entry: &Entry, mode: *const c_char) -> Stream {
 }
 
 hooks! {
-    fopen, fopen64: fn(path: *const c_char, mode: *const c_char) -> Stream, |next| {
+    fopen, fopen64: fn(path: *const c_char, mode: *const c_char) -> FilePointer, |next| {
         // SAFETY: the program's strings; the function behind gets what it would have got.
         unsafe {
             match find(libc::AT_FDCWD, path, true) {
@@ -62,7 +62,7 @@ hooks! {
         }
     }
 
-    freopen, freopen64: fn(path: *const c_char, mode: *const c_char, stream: Stream) -> Stream, |next| {
+    freopen, freopen64: fn(path: *const c_char, mode: *const c_char, stream: FilePointer) -> FilePointer, |next| {
         // SAFETY: the program's path is a string or null, its mode is a string, and its stream is
         // open. Either the function behind or `fclose` closes it, never both.
         unsafe {

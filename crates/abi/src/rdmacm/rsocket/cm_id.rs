@@ -19,7 +19,7 @@ use crate::rdmacm::{
 const ROUTE_TIMEOUT: c_int = 8000;
 
 /// An identifier, destroyed when its last owner is gone. Its queue pair, if it has one, is owned by
-/// [`Endpoint`](super::endpoint::Endpoint), which owns a part of this.
+/// [`StreamEndpoint`](super::endpoint::StreamEndpoint), which owns a part of this.
 #[derive(Debug)]
 pub(super) struct CmId {
     raw: *mut rdma_cm_id,

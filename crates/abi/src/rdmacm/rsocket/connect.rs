@@ -9,7 +9,7 @@ use libc::c_int;
 
 use super::cm_id::CmId;
 use super::connection::Connection;
-use super::endpoint::Endpoint;
+use super::endpoint::StreamEndpoint;
 use super::errno::{Errno, Result};
 use super::service::{Event, Service};
 use super::socket::{Attempt, Control, Phase, Socket};
@@ -193,7 +193,7 @@ fn try_again(control: &mut Control) -> Result<()> {
 
 /// The route is known: makes the connection's objects, and asks the peer.
 fn ask(control: &mut Control) -> Result<()> {
-    let endpoint = Endpoint::new(&control.id, control.options.endpoint_sizes())?;
+    let endpoint = StreamEndpoint::new(&control.id, control.options.endpoint_sizes())?;
     let data = endpoint.connection_data().to_bytes();
     let asked = control.id.connect(&data, endpoint.is_iwarp());
     if let Phase::Connecting(attempt) = &mut control.phase {

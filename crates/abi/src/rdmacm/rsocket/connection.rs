@@ -8,7 +8,7 @@ use ferroce_proto::rsocket::{
 };
 use libc::c_int;
 
-use super::endpoint::{Completion, Endpoint, Polled};
+use super::endpoint::{Completion, Polled, StreamEndpoint};
 use super::errno::{Errno, Result};
 use super::io::Io;
 use super::iomap::Iomaps;
@@ -30,12 +30,12 @@ pub(super) struct Connection {
     /// The list in which the peer looks for targets.
     peer_list: Remote,
     peer_order: ByteOrder,
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: StreamEndpoint,
 }
 
 impl Connection {
     /// The connection over `endpoint` to the peer that said `peer`.
-    pub(super) fn new(endpoint: Endpoint, peer: &ConnectionData) -> Self {
+    pub(super) fn new(endpoint: StreamEndpoint, peer: &ConnectionData) -> Self {
         let sizes = *endpoint.sizes();
         let mut given = *peer;
         if endpoint.is_iwarp() {

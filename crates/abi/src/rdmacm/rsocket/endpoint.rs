@@ -72,7 +72,7 @@ pub(super) enum Polled {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(super) struct StreamEndpoint {
     /// Dropped first: it is of the identifier's device.
     queue: CompletionQueue,
     id: Arc<CmId>,
@@ -84,18 +84,18 @@ pub(super) struct Endpoint {
 }
 
 // SAFETY: verbs may be called on objects from any thread.
-unsafe impl Send for Endpoint {}
+unsafe impl Send for StreamEndpoint {}
 // SAFETY: verbs lock what they use.
-unsafe impl Sync for Endpoint {}
+unsafe impl Sync for StreamEndpoint {}
 
-impl Drop for Endpoint {
+impl Drop for StreamEndpoint {
     fn drop(&mut self) {
         // SAFETY: made in `new` and destroyed only here, before what it uses.
         unsafe { rdma_destroy_qp(self.id.as_ptr()) };
     }
 }
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Makes all that a connection needs on an identifier that is bound to a device, and posts its
     /// receives.
     pub(super) fn new(id: &Arc<CmId>, sizes: EndpointSizes) -> Result<Self> {

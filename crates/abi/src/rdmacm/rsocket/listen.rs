@@ -8,7 +8,7 @@ use libc::c_int;
 
 use super::cm_id::CmId;
 use super::connection::Connection;
-use super::endpoint::Endpoint;
+use super::endpoint::StreamEndpoint;
 use super::errno::{Errno, Result};
 use super::options::Options;
 use super::service::Service;
@@ -92,7 +92,7 @@ impl Socket {
             refuse(Errno(libc::EPROTO))
         })?;
         let options = self.room().map_err(refuse)?;
-        let endpoint = Endpoint::new(id, options.endpoint_sizes()).map_err(refuse)?;
+        let endpoint = StreamEndpoint::new(id, options.endpoint_sizes()).map_err(refuse)?;
         let answer = endpoint.connection_data().to_bytes();
         let is_iwarp = endpoint.is_iwarp();
         let phase = Phase::Accepting(Arc::downgrade(self));

@@ -6,7 +6,7 @@ use ferroce_proto::rsocket::Message;
 use ferroce_proto::rsocket::outgoing::Staged;
 use libc::c_int;
 
-use super::endpoint::Endpoint;
+use super::endpoint::StreamEndpoint;
 use super::errno::{Errno, Result};
 use crate::types::{
     IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND,
@@ -30,7 +30,7 @@ pub(super) struct Remote {
     pub(super) key: u32,
 }
 
-impl Endpoint {
+impl StreamEndpoint {
     /// Posts a message, with a WRITE of `payload` if there is any.
     pub(super) fn post_message(
         &self,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// The defaults. `wake_up_interval` is not among them: nothing here needs a look from time to time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Settings {
+pub(super) struct HostDefaults {
     polling_time: Duration,
     pub(super) inline: u32,
     pub(super) send_queue: u32,
@@ -31,9 +31,9 @@ fn number<T: FromStr>(name: &str, default: T) -> T {
 }
 
 /// The host's defaults.
-pub(super) fn get() -> &'static Settings {
-    static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    SETTINGS.get_or_init(|| Settings {
+pub(super) fn get() -> &'static HostDefaults {
+    static SETTINGS: OnceLock<HostDefaults> = OnceLock::new();
+    SETTINGS.get_or_init(|| HostDefaults {
         polling_time: Duration::from_micros(number("polling_time", 10)),
         inline: number("inline_default", 64),
         send_queue: number("sqsize_default", 384),

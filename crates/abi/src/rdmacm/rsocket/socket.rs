@@ -11,7 +11,7 @@ use libc::c_int;
 
 use super::cm_id::CmId;
 use super::connection::Connection;
-use super::endpoint::Endpoint;
+use super::endpoint::StreamEndpoint;
 use super::errno::{Errno, Result};
 use super::listen::Listener;
 use super::options::Options;
@@ -29,7 +29,7 @@ const LINGER: Duration = Duration::from_secs(10);
 pub(super) struct Attempt {
     pub(super) destination: SocketAddr,
     pub(super) tries: u32,
-    pub(super) endpoint: Option<Endpoint>,
+    pub(super) endpoint: Option<StreamEndpoint>,
 }
 
 /// State of a socket.

@@ -14,19 +14,19 @@ pub(super) fn serve(task: &Task, ready: &mut dyn FnMut(Meeting), finish: &Finish
     let listener = TcpListener::bind((task.address, 0)).map_err(text)?;
     ready(meeting(Some(listener.local_addr().map_err(text)?)));
     let (connection, _) = listener.accept().map_err(text)?;
-    answer(&mut End::new(connection, task)?, finish)
+    answer(&mut TcpEnd::new(connection, task)?, finish)
 }
 
 /// The active side.
 pub(super) fn run(task: &Task, to: SocketAddr) -> Outcome<Measured> {
     let connection = TcpStream::connect(to).map_err(text)?;
-    ping(&mut End::new(connection, task)?, task)
+    ping(&mut TcpEnd::new(connection, task)?, task)
 }
 
 /// One end of the connection. If the sides poll, its socket does not block.
-struct End(TcpStream);
+struct TcpEnd(TcpStream);
 
-impl End {
+impl TcpEnd {
     fn new(connection: TcpStream, task: &Task) -> Outcome<Bytes<Self>> {
         let polls = task.waiting == Waiting::Polling;
         connection.set_nodelay(true).map_err(text)?;
@@ -45,13 +45,13 @@ fn spin<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
     }
 }
 
-impl Read for End {
+impl Read for TcpEnd {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         spin(|| self.0.read(bytes))
     }
 }
 
-impl Write for End {
+impl Write for TcpEnd {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         spin(|| self.0.write(bytes))
     }

@@ -15,7 +15,7 @@ use run::Session;
 /// A way of UCX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Transport {
+pub(crate) enum UcxTransport {
     /// POSIX shared memory.
     Posix,
     /// System V shared memory.
@@ -26,7 +26,7 @@ pub(crate) enum Transport {
     Tcp,
 }
 
-impl Transport {
+impl UcxTransport {
     /// The value of `UCX_TLS`.
     fn value(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Transport {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Peer {
     /// `ucx_perftest`, tagged messages.
-    Ucx(Transport, Kind),
+    Ucx(UcxTransport, Kind),
     /// iperf3, a single TCP stream.
     Iperf3,
     /// qperf, a TCP stream.
@@ -60,14 +60,14 @@ pub(crate) enum Peer {
 
 /// All of them.
 pub(crate) const ALL: [Peer; 14] = [
-    Peer::Ucx(Transport::Posix, Kind::Latency),
-    Peer::Ucx(Transport::Sysv, Kind::Latency),
-    Peer::Ucx(Transport::Cma, Kind::Latency),
-    Peer::Ucx(Transport::Tcp, Kind::Latency),
-    Peer::Ucx(Transport::Posix, Kind::Stream),
-    Peer::Ucx(Transport::Sysv, Kind::Stream),
-    Peer::Ucx(Transport::Cma, Kind::Stream),
-    Peer::Ucx(Transport::Tcp, Kind::Stream),
+    Peer::Ucx(UcxTransport::Posix, Kind::Latency),
+    Peer::Ucx(UcxTransport::Sysv, Kind::Latency),
+    Peer::Ucx(UcxTransport::Cma, Kind::Latency),
+    Peer::Ucx(UcxTransport::Tcp, Kind::Latency),
+    Peer::Ucx(UcxTransport::Posix, Kind::Stream),
+    Peer::Ucx(UcxTransport::Sysv, Kind::Stream),
+    Peer::Ucx(UcxTransport::Cma, Kind::Stream),
+    Peer::Ucx(UcxTransport::Tcp, Kind::Stream),
     Peer::Iperf3,
     Peer::QperfTcp,
     Peer::QperfUdp,
@@ -85,10 +85,10 @@ impl Peer {
     /// Returns the name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Ucx(Transport::Posix, _) => "UCX posix",
-            Self::Ucx(Transport::Sysv, _) => "UCX sysv",
-            Self::Ucx(Transport::Cma, _) => "UCX posix+cma",
-            Self::Ucx(Transport::Tcp, _) => "UCX tcp",
+            Self::Ucx(UcxTransport::Posix, _) => "UCX posix",
+            Self::Ucx(UcxTransport::Sysv, _) => "UCX sysv",
+            Self::Ucx(UcxTransport::Cma, _) => "UCX posix+cma",
+            Self::Ucx(UcxTransport::Tcp, _) => "UCX tcp",
             Self::Iperf3 => "iperf3 TCP",
             Self::QperfTcp => "qperf tcp_bw",
             Self::QperfUdp => "qperf udp_lat",
@@ -121,7 +121,7 @@ impl Peer {
     /// The path that it is comparable with.
     pub(crate) fn path(self) -> Path {
         match self {
-            Self::Ucx(Transport::Tcp, _) => Path::Wire,
+            Self::Ucx(UcxTransport::Tcp, _) => Path::Wire,
             Self::Ucx(..) => Path::Local,
             _ => Path::Wire,
         }

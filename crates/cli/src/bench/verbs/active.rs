@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::end::End;
+use super::end::VerbsEnd;
 use super::unreliable;
 use crate::bench::measured::{Measured, one_by_one, stream};
 use crate::bench::task::{Kind, Task, Verb};
@@ -21,7 +21,7 @@ pub(in crate::bench) fn run(
     kind: Kind,
     passive: SocketAddr,
 ) -> Outcome<Measured> {
-    let end = End::connect(task, passive)?;
+    let end = VerbsEnd::connect(task, passive)?;
     match kind {
         Kind::Latency if task.transport().may_lose() => unreliable::latency(&end, verb, task),
         Kind::Latency => latency(&end, verb, task),
@@ -30,7 +30,7 @@ pub(in crate::bench) fn run(
 }
 
 /// Measures one operation at a time.
-fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
+fn latency(end: &VerbsEnd, verb: Verb, task: &Task) -> Outcome<Measured> {
     let share = if verb.is_one_way() { 0.5 } else { 1.0 };
     one_by_one(task, share, |number| match verb {
         Verb::Send | Verb::WriteImmediate => bounce_message(end, verb, number),
@@ -43,14 +43,14 @@ fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
 }
 
 /// A message there, and a message back.
-fn bounce_message(end: &End, verb: Verb, number: u64) -> Outcome {
+fn bounce_message(end: &VerbsEnd, verb: Verb, number: u64) -> Outcome {
     end.post(verb, number)?;
     end.take(number, end.arrival()?)?;
     end.complete(verb, number)
 }
 
 /// A WRITE there, and a WRITE back; both sides only look at their memory.
-fn bounce_write(end: &End, number: u64) -> Outcome {
+fn bounce_write(end: &VerbsEnd, number: u64) -> Outcome {
     end.post(Verb::Write, number)?;
     end.complete(Verb::Write, number)?;
     let mut begun = None;
@@ -68,7 +68,7 @@ fn bounce_write(end: &End, number: u64) -> Outcome {
 }
 
 /// As many at a time as the window allows.
-fn keep_busy(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
+fn keep_busy(end: &VerbsEnd, verb: Verb, task: &Task) -> Outcome<Measured> {
     let window = task.window() as u64;
     let (mut posted, mut completed) = (0, 0);
     let begun = Instant::now();
@@ -104,7 +104,7 @@ fn keep_busy(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
 }
 
 /// Every byte of the last READs.
-fn verify_reads(end: &End, posted: u64) -> Outcome {
+fn verify_reads(end: &VerbsEnd, posted: u64) -> Outcome {
     let first = end.sender.count as u64;
     end.sender.verify(&end.near, first.min(posted), end.sender)
 }

@@ -33,7 +33,7 @@ const NOWHERE: RemoteRegion = RemoteRegion {
 };
 
 /// One end of a measurement.
-pub(super) struct End {
+pub(super) struct VerbsEnd {
     /// Keeps the events.
     channel: EventChannel,
     id: Id,
@@ -65,7 +65,7 @@ fn shared_memory(domain: &ProtectionDomain, bytes: usize) -> Outcome<MemoryRegio
         .map_err(text)
 }
 
-impl End {
+impl VerbsEnd {
     /// Makes memory, queues and the queue pair, and posts the receives.
     fn new(channel: EventChannel, id: Id, task: &Task) -> Outcome<Self> {
         let device: Context = context(&id)?;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::end::End;
+use super::end::VerbsEnd;
 use super::unreliable;
 use crate::bench::pattern::Slots;
 use crate::bench::task::{Kind, Task, Verb, Waiting};
@@ -25,7 +25,7 @@ pub(in crate::bench) fn serve(
     listening: &mut dyn FnMut(SocketAddr),
     finish: &Finish,
 ) -> Outcome<Served> {
-    let end = End::accept(task, listening, |end| prepare(end, verb))?;
+    let end = VerbsEnd::accept(task, listening, |end| prepare(end, verb))?;
     if task.transport().may_lose() {
         return match (verb, kind) {
             (_, Kind::Latency) => unreliable::answer(&end, verb, finish),
@@ -37,7 +37,7 @@ pub(in crate::bench) fn serve(
     Ok(Served::default())
 }
 
-fn serve_reliable(end: &End, verb: Verb, kind: Kind, finish: &Finish) -> Outcome {
+fn serve_reliable(end: &VerbsEnd, verb: Verb, kind: Kind, finish: &Finish) -> Outcome {
     let operations = match (verb, kind) {
         (Verb::Send | Verb::WriteImmediate, Kind::Latency) => answer_messages(end, verb, finish)?,
         (Verb::Write, Kind::Latency) => answer_writes(end, finish)?,
@@ -57,7 +57,7 @@ fn serve_reliable(end: &End, verb: Verb, kind: Kind, finish: &Finish) -> Outcome
 }
 
 /// What READs find.
-fn prepare(end: &End, verb: Verb) -> Outcome {
+fn prepare(end: &VerbsEnd, verb: Verb) -> Outcome {
     if verb == Verb::Read {
         let readable = Slots {
             count: end.sender.count,
@@ -69,7 +69,7 @@ fn prepare(end: &End, verb: Verb) -> Outcome {
 }
 
 /// Sends each message back; how many.
-fn answer_messages(end: &End, verb: Verb, finish: &Finish) -> Outcome<u64> {
+fn answer_messages(end: &VerbsEnd, verb: Verb, finish: &Finish) -> Outcome<u64> {
     let mut next = 0;
     while let Some(completion) = arrival(end, finish, next)? {
         end.take(next, completion)?;
@@ -81,7 +81,7 @@ fn answer_messages(end: &End, verb: Verb, finish: &Finish) -> Outcome<u64> {
 }
 
 /// Receives; how many.
-fn receive(end: &End, finish: &Finish) -> Outcome<u64> {
+fn receive(end: &VerbsEnd, finish: &Finish) -> Outcome<u64> {
     let mut next = 0;
     while let Some(completion) = arrival(end, finish, next)? {
         end.take(next, completion)?;
@@ -91,7 +91,7 @@ fn receive(end: &End, finish: &Finish) -> Outcome<u64> {
 }
 
 /// The next arrival; `None` when as many have come as the active side has sent.
-fn arrival(end: &End, finish: &Finish, next: u64) -> Outcome<Option<ferroce::cq::Completion>> {
+fn arrival(end: &VerbsEnd, finish: &Finish, next: u64) -> Outcome<Option<ferroce::cq::Completion>> {
     let mut over = None;
     loop {
         if let Some(completion) = look(end)? {
@@ -107,7 +107,7 @@ fn arrival(end: &End, finish: &Finish, next: u64) -> Outcome<Option<ferroce::cq:
 }
 
 /// An arrival, if one comes within a moment.
-fn look(end: &End) -> Outcome<Option<ferroce::cq::Completion>> {
+fn look(end: &VerbsEnd) -> Outcome<Option<ferroce::cq::Completion>> {
     if end.waiting == Waiting::Asleep {
         return end.received.wait_timeout(GLANCE).map_err(text);
     }
@@ -121,7 +121,7 @@ fn look(end: &End) -> Outcome<Option<ferroce::cq::Completion>> {
 }
 
 /// Writes back for each WRITE that is seen in memory; how many.
-fn answer_writes(end: &End, finish: &Finish) -> Outcome<u64> {
+fn answer_writes(end: &VerbsEnd, finish: &Finish) -> Outcome<u64> {
     let mut next = 0;
     loop {
         let mut polls = 0;

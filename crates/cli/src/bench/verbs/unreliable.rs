@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::end::End;
+use super::end::VerbsEnd;
 use crate::bench::measured::{Lost, Measured, Times, stream};
 use crate::bench::task::{Task, Verb};
 use crate::bench::worker::{Finish, Served};
@@ -19,7 +19,7 @@ const LEAST: u64 = 5;
 const POLLS: u32 = 256;
 
 /// The active side, one at a time.
-pub(super) fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
+pub(super) fn latency(end: &VerbsEnd, verb: Verb, task: &Task) -> Outcome<Measured> {
     let mut times = Times::new()?;
     let mut lost = Lost::default();
     let begun = Instant::now();
@@ -60,7 +60,7 @@ pub(super) fn latency(end: &End, verb: Verb, task: &Task) -> Outcome<Measured> {
 }
 
 /// Whether the answer to a message came.
-fn await_message(end: &End, number: u64) -> Outcome<bool> {
+fn await_message(end: &VerbsEnd, number: u64) -> Outcome<bool> {
     patiently(|| {
         // A late answer to an earlier one is none.
         let arrived = end.received.poll().map_err(text)?;
@@ -70,13 +70,13 @@ fn await_message(end: &End, number: u64) -> Outcome<bool> {
 }
 
 /// Whether the answer to a WRITE came.
-fn await_write(end: &End, number: u64) -> Outcome<bool> {
+fn await_write(end: &VerbsEnd, number: u64) -> Outcome<bool> {
     patiently(|| is_written(end, number))
 }
 
 /// Whether a WRITE is there. Nothing completes here, but a poll lets the device work: a reliable
 /// queue pair does that while it waits for the acknowledgement of its own WRITE.
-fn is_written(end: &End, number: u64) -> Outcome<bool> {
+fn is_written(end: &VerbsEnd, number: u64) -> Outcome<bool> {
     match end.received.poll().map_err(text)? {
         Some(completion) => Err(format!("a receive completed: {completion:?}")),
         None => Ok(end.written(number)? == number + 1),
@@ -99,7 +99,7 @@ fn patiently(mut holds: impl FnMut() -> Outcome<bool>) -> Outcome<bool> {
 }
 
 /// The passive side of [`latency`]: answers each message, or WRITE, that it sees.
-pub(super) fn answer(end: &End, verb: Verb, finish: &Finish) -> Outcome<Served> {
+pub(super) fn answer(end: &VerbsEnd, verb: Verb, finish: &Finish) -> Outcome<Served> {
     if verb == Verb::Write {
         answer_writes(end, finish)?;
         return Ok(Served::default());
@@ -113,7 +113,7 @@ pub(super) fn answer(end: &End, verb: Verb, finish: &Finish) -> Outcome<Served> 
 }
 
 /// Answers WRITEs in their order; the last answer again, if nothing comes: it may be lost.
-fn answer_writes(end: &End, finish: &Finish) -> Outcome {
+fn answer_writes(end: &VerbsEnd, finish: &Finish) -> Outcome {
     let mut next = 0;
     while finish.asked().is_none() {
         if patiently(|| Ok(finish.asked().is_some() || is_written(end, next)?))?
@@ -134,7 +134,7 @@ fn answer_writes(end: &End, finish: &Finish) -> Outcome {
 }
 
 /// The number of the next message; none when there is none any more.
-fn next_message(end: &End, is_over: impl Fn() -> bool) -> Outcome<Option<u64>> {
+fn next_message(end: &VerbsEnd, is_over: impl Fn() -> bool) -> Outcome<Option<u64>> {
     loop {
         for _ in 0..POLLS {
             if let Some(completion) = end.received.poll().map_err(text)? {
@@ -149,7 +149,7 @@ fn next_message(end: &End, is_over: impl Fn() -> bool) -> Outcome<Option<u64>> {
 }
 
 /// The passive side of a stream of messages. What arrives counts, not what is sent.
-pub(super) fn receive(end: &End, task: &Task, finish: &Finish) -> Outcome<Served> {
+pub(super) fn receive(end: &VerbsEnd, task: &Task, finish: &Finish) -> Outcome<Served> {
     let mut arrived: u64 = 0;
     let mut counting: Option<(Instant, u64)> = None;
     // When the clock was looked at last, and what had arrived by then.
@@ -200,7 +200,7 @@ pub(super) fn receive(end: &End, task: &Task, finish: &Finish) -> Outcome<Served
 }
 
 /// The passive side of a stream of WRITEs: what of the last ones has arrived.
-pub(super) fn look_at_writes(end: &End, finish: &Finish) -> Outcome<Served> {
+pub(super) fn look_at_writes(end: &VerbsEnd, finish: &Finish) -> Outcome<Served> {
     let done = finish.wait();
     // The last ones may still be on their way.
     let last = done.saturating_sub(1);

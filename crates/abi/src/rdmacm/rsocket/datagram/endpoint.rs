@@ -58,7 +58,7 @@ pub(super) struct Came<'a> {
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Endpoint {
+pub(super) struct DatagramEndpoint {
     /// Dropped first: it is of the identifier's device.
     queue: CompletionQueue,
     id: CmId,
@@ -74,16 +74,16 @@ pub(super) struct Endpoint {
 }
 
 // SAFETY: verbs may be called on objects from any thread.
-unsafe impl Send for Endpoint {}
+unsafe impl Send for DatagramEndpoint {}
 
-impl Drop for Endpoint {
+impl Drop for DatagramEndpoint {
     fn drop(&mut self) {
         // SAFETY: made in `new` and destroyed only here, before what it uses.
         unsafe { rdma_destroy_qp(self.id.as_ptr()) };
     }
 }
 
-impl Endpoint {
+impl DatagramEndpoint {
     /// Makes all that datagrams from and to an address of this host need, and posts the receives.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ use super::endpoint::Polled;
 use super::errno::{Errno, Result};
 use super::wait::{Awaited, Waiters, wait_unless};
 use crate::rdmacm::lock;
-use endpoint::Endpoint;
+use endpoint::DatagramEndpoint;
 use epoll::Epoll;
 use peers::{Peers, Told, canonical, is_usable};
 use udp::Udp;
@@ -62,7 +62,7 @@ const SO_TIMESTAMPING_NEW: c_int = 65;
 type Datagram = (SocketAddr, Vec<u8>);
 
 /// UD at an address of this host, or how long UDP serves there before another try.
-type Ud = std::result::Result<Endpoint, Instant>;
+type Ud = std::result::Result<DatagramEndpoint, Instant>;
 
 /// What the lock of a socket holds. Peers are dropped before the endpoints that they name.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ impl Awaited for DatagramSocket {
 }
 
 impl State {
-    fn endpoints(&mut self) -> impl Iterator<Item = &mut Endpoint> {
+    fn endpoints(&mut self) -> impl Iterator<Item = &mut DatagramEndpoint> {
         self.endpoints.values_mut().flatten()
     }
 
@@ -414,7 +414,7 @@ impl DatagramSocket {
         let now = Instant::now();
         let ud = state.endpoints.entry(local).or_insert(Err(now));
         if matches!(ud, Err(until) if *until <= now) {
-            let made = Endpoint::new(local).and_then(|endpoint| {
+            let made = DatagramEndpoint::new(local).and_then(|endpoint| {
                 self.epoll.add(endpoint.queue().fd())?;
                 Ok(endpoint)
             });
