@@ -9,6 +9,7 @@ use crate::cq::CompletionQueue;
 use crate::device::Context;
 use crate::mem::pieces;
 use crate::mem::{Buffer, ProtectionDomain, Slice};
+use crate::qp::pending::Extent;
 use crate::qp::queue_pair::pending_buffer;
 use crate::qp::{Pending, PendingBuffer, RefusedBuffer};
 use crate::sys::{Reader, SharedQueue, XrcDomainObject};
@@ -82,7 +83,7 @@ impl SharedReceiveQueue {
         receives: u32,
         pieces: u32,
     ) -> Result<Self> {
-        SharedQueue::for_xrc(&domain.0, &xrc.0, &completions.0, (receives, pieces)).map(Self)
+        SharedQueue::for_xrc(&domain.0, &xrc.0, &completions.0, receives, pieces).map(Self)
     }
 
     /// The number of a queue of an XRC domain, for its senders (`ibv_get_srq_num(3)`).
@@ -143,9 +144,9 @@ impl SharedReceiveQueue {
         &self,
         buffer: Buffer,
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
-        let lengths = (buffer.len(), buffer.capacity());
+        let extent = Extent::of(&buffer);
         let posted = self.0.post((0, Reader::Future), buffer.give_room());
-        pending_buffer(posted, self.0.ledger(), lengths, true)
+        pending_buffer(posted, self.0.ledger(), extent, true)
     }
 }
 

@@ -126,7 +126,8 @@ unsafe fn option_value<T: Copy>(value: *const c_void, len: usize) -> Result<T, E
 /// `id` is NULL or live, `value` is NULL or points to `len` bytes.
 unsafe fn set_option(
     id: *mut rdma_cm_id,
-    option: (c_int, c_int),
+    level: c_int,
+    name: c_int,
     value: *const c_void,
     len: usize,
 ) -> Result<(), Error> {
@@ -136,7 +137,7 @@ unsafe fn set_option(
     let byte = || unsafe { option_value::<u8>(value, len) };
     // SAFETY: the caller's buffer.
     let flag = || unsafe { option_value::<c_int>(value, len) }.map(|value| value != 0);
-    let option = match option {
+    let option = match (level, name) {
         (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => IdOption::Tos(byte()?),
         (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => IdOption::ReuseAddr(flag()?),
         (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => IdOption::AfOnly(flag()?),
@@ -241,7 +242,7 @@ pub unsafe extern "C" fn rdma_set_option(
     refuse_inherited!(id, inherited_minus_one());
     // SAFETY: the caller's pointers.
     result_as_minus_one("rdma_set_option", unsafe {
-        set_option(id, (level, optname), optval, optlen)
+        set_option(id, level, optname, optval, optlen)
     })
 }
 

@@ -90,8 +90,8 @@ impl CSide {
             };
             let srq = spec.srq.map_or(ptr::null_mut(), |max_wr| {
                 if is_target {
-                    let sizes = (max_wr, spec.cap.max_recv_sge);
-                    return c_xrc::create_srq(pd, cq, xrcd, sizes);
+                    let max_sge = spec.cap.max_recv_sge;
+                    return c_xrc::create_srq(pd, cq, xrcd, max_wr, max_sge);
                 }
                 let mut init = ibv_srq_init_attr::zeroed();
                 init.attr.max_wr = max_wr;
@@ -349,7 +349,7 @@ impl Side for CSide {
 
     fn another_srq(&mut self) {
         // SAFETY: live objects, the queue's domain among them.
-        let srq = unsafe { c_xrc::create_srq(self.pd, self.cq, self.xrcd, (16, 1)) };
+        let srq = unsafe { c_xrc::create_srq(self.pd, self.cq, self.xrcd, 16, 1) };
         self.older_srqs.push(std::mem::replace(&mut self.srq, srq));
     }
 

@@ -54,7 +54,8 @@ pub(super) unsafe fn create_srq(
     pd: *mut ibv_pd,
     cq: *mut ibv_cq,
     xrcd: *mut ibv_xrcd,
-    (max_wr, max_sge): (u32, u32),
+    max_wr: u32,
+    max_sge: u32,
 ) -> *mut ibv_srq {
     let mut init = ibv_srq_init_attr_ex::zeroed();
     (init.attr.max_wr, init.attr.max_sge) = (max_wr, max_sge);

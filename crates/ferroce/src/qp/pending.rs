@@ -105,22 +105,33 @@ impl Future for Pending {
 #[derive(Debug)]
 pub struct PendingBuffer {
     ticket: Ticket,
-    length: usize,
-    capacity: usize,
+    extent: Extent,
     receives: bool,
+}
+
+/// Bytes of a buffer, kept while its memory is with the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    pub(crate) length: usize,
+    pub(crate) capacity: usize,
+}
+
+impl Extent {
+    #[inline(always)]
+    pub(crate) fn of(buffer: &Buffer) -> Self {
+        Self {
+            length: buffer.len(),
+            capacity: buffer.capacity(),
+        }
+    }
 }
 
 impl PendingBuffer {
     #[inline]
-    pub(crate) fn new(
-        (ledger, id): (&Arc<Ledger>, u64),
-        (length, capacity): (usize, usize),
-        receives: bool,
-    ) -> Self {
+    pub(crate) fn new((ledger, id): (&Arc<Ledger>, u64), extent: Extent, receives: bool) -> Self {
         Self {
             ticket: Ticket::new(ledger, id),
-            length,
-            capacity,
+            extent,
             receives,
         }
     }
@@ -147,20 +158,19 @@ impl Future for PendingBuffer {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self {
             ticket,
-            length,
-            capacity,
+            extent,
             receives,
         } = &mut *self;
         ticket.poll(context, |view, held| {
             let memory = held
                 .take_exclusive()
                 .expect("invariant: this future is made of work on a buffer");
-            let (result, mut length) = (view.result(), *length);
+            let (result, mut length) = (view.result(), extent.length);
             // Of receives, as many bytes as came.
             if *receives && result.is_ok() {
-                length = (view.wc.byte_len as usize).min(*capacity);
+                length = (view.wc.byte_len as usize).min(extent.capacity);
             }
-            let buffer = Buffer::from_parts(memory, length, *capacity);
+            let buffer = Buffer::from_parts(memory, length, extent.capacity);
             (result, buffer)
         })
     }

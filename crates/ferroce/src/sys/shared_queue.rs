@@ -117,7 +117,8 @@ impl SharedQueue {
         domain: &Arc<Domain>,
         xrc: &Arc<XrcDomainObject>,
         completions: &Arc<Queue>,
-        (receives, pieces): (u32, u32),
+        receives: u32,
+        pieces: u32,
     ) -> Result<Arc<Self>> {
         let device = &domain.device;
         let parts = xrc_parts(domain, xrc, completions)?;

@@ -27,12 +27,32 @@ struct End {
     program: Option<Process>,
 }
 
+/// Addresses that an end is told of.
+struct Addresses<'a> {
+    /// Its own one in the tunnel.
+    own: &'a str,
+    /// The other end's one in the tunnel.
+    peer: &'a str,
+    /// That of the host with the other end.
+    peer_host: &'a str,
+}
+
 /// Programs work over the tunnel, with the RoCEv2 port of the cable closed.
 fn wireguard(stage: &Stage) -> Outcome {
     let ends = [End::open(stage, Side::A)?, End::open(stage, Side::B)?];
     let (a, b) = (&ends[0], &ends[1]);
-    a.join(stage, b, (TUNNEL[0], TUNNEL[1], stage.client_ipv4()))?;
-    b.join(stage, a, (TUNNEL[1], TUNNEL[0], stage.ipv4()))?;
+    let addresses = Addresses {
+        own: TUNNEL[0],
+        peer: TUNNEL[1],
+        peer_host: stage.client_ipv4(),
+    };
+    a.join(stage, b, addresses)?;
+    let addresses = Addresses {
+        own: TUNNEL[1],
+        peer: TUNNEL[0],
+        peer_host: stage.ipv4(),
+    };
+    b.join(stage, a, addresses)?;
     for end in &ends {
         let closed = "nft add table inet closed; \
              nft add chain inet closed in '{ type filter hook input priority 0; }'; \
@@ -87,7 +107,12 @@ impl End {
     }
 
     /// Names the other end, and gives this one its address.
-    fn join(&self, stage: &Stage, other: &Self, (own, peer, host): (&str, &str, &str)) -> Outcome {
+    fn join(&self, stage: &Stage, other: &Self, addresses: Addresses<'_>) -> Outcome {
+        let Addresses {
+            own,
+            peer,
+            peer_host,
+        } = addresses;
         let (name, file) = (
             &self.interface,
             stage.file(&format!("{}.key", self.interface)),
@@ -96,7 +121,7 @@ impl End {
         fs::set_permissions(&file, Permissions::from_mode(0o600)).map_err(|e| e.to_string())?;
         let script = format!(
             "public=$(echo {} | wg pubkey); wg set {name} listen-port {PORT} private-key {} \
-             peer $public allowed-ips {peer}/32 endpoint {host}:{PORT}; \
+             peer $public allowed-ips {peer}/32 endpoint {peer_host}:{PORT}; \
              ip addr add {own}/24 dev {name}; ip link set {name} up",
             other.key,
             file.display(),

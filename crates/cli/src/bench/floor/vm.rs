@@ -68,7 +68,10 @@ pub(super) fn run(task: &Task, which: Floor, meeting: Meeting) -> Outcome<Measur
             }
         }
         let here = &mut bytes[start..start + pieces * slots.size];
-        let there = (meeting.memory + start, slots.size);
+        let there = There {
+            address: meeting.memory + start,
+            piece: slots.size,
+        };
         match copy(process, which, here, there) {
             Ok(count) if count == here.len() => Ok(()),
             Ok(count) => Err(format!("{count} bytes of {} were copied", here.len())),
@@ -88,16 +91,20 @@ pub(super) fn run(task: &Task, which: Floor, meeting: Meeting) -> Outcome<Measur
     Ok(measured)
 }
 
-/// One call. There the pieces lie as they do here: at this address, and so long each.
-fn copy(
-    process: Pid,
-    which: Floor,
-    here: &mut [u8],
-    (base, len): (usize, usize),
-) -> nix::Result<usize> {
+/// Memory of the other process.
+#[derive(Clone, Copy)]
+struct There {
+    address: usize,
+    /// Bytes of each piece, which lie behind each other.
+    piece: usize,
+}
+
+/// One call. The pieces here are as long as there.
+fn copy(process: Pid, which: Floor, here: &mut [u8], there: There) -> nix::Result<usize> {
     let pieces = which.pieces();
+    let len = there.piece;
     let there: [_; MOST] = std::array::from_fn(|n| RemoteIoVec {
-        base: base + n * len,
+        base: there.address + n * len,
         len,
     });
     if which.reads() {

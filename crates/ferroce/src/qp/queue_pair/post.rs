@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::mem::pieces;
 use crate::mem::{Buffer, RawPiece, Slice};
+use crate::qp::pending::Extent;
 use crate::qp::{Pending, PendingBuffer, QueuePair, Work};
 use crate::sys::{Copied, Ledger, Memory, Raw, Reader, Refused};
 use crate::transport::{Receives, Sends};
@@ -101,13 +102,13 @@ impl<T: Sends> QueuePair<T> {
         buffer: Buffer,
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
         // A READ changes the bytes, but not how many there are.
-        let lengths = (buffer.len(), buffer.capacity());
+        let extent = Extent::of(&buffer);
         let task = (0, Reader::Future);
         let posted = self
             .handle
             .post_send(task, buffer.give(), work.into().order);
         let ledger = self.handle.send_queue().ledger();
-        pending_buffer(posted, ledger, lengths, false)
+        pending_buffer(posted, ledger, extent, false)
     }
 }
 
@@ -164,11 +165,11 @@ impl<T: Receives> QueuePair<T> {
         &self,
         buffer: Buffer,
     ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
-        let lengths = (buffer.len(), buffer.capacity());
+        let extent = Extent::of(&buffer);
         let task = (0, Reader::Future);
         let posted = self.handle.post_receive(task, buffer.give_room());
         let ledger = self.handle.receive_queue().ledger();
-        pending_buffer(posted, ledger, lengths, true)
+        pending_buffer(posted, ledger, extent, true)
     }
 }
 
@@ -201,25 +202,21 @@ impl From<RefusedBuffer> for Error {
 pub(crate) fn pending_buffer(
     posted: std::result::Result<u64, Box<Refused>>,
     ledger: &Arc<Ledger>,
-    (length, capacity): (usize, usize),
+    extent: Extent,
     receives: bool,
 ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
     match posted {
-        Ok(id) => Ok(PendingBuffer::new(
-            (ledger, id),
-            (length, capacity),
-            receives,
-        )),
-        Err(refused) => Err(refused_buffer(*refused, (length, capacity))),
+        Ok(id) => Ok(PendingBuffer::new((ledger, id), extent, receives)),
+        Err(refused) => Err(refused_buffer(*refused, extent)),
     }
 }
 
 #[cold]
-fn refused_buffer(refused: Refused, (length, capacity): (usize, usize)) -> RefusedBuffer {
+fn refused_buffer(refused: Refused, extent: Extent) -> RefusedBuffer {
     let Refused { error, mut held } = refused;
     let memory = held
         .take_exclusive()
         .expect("invariant: a request holds what it was made with");
-    let buffer = Buffer::from_parts(memory, length, capacity);
+    let buffer = Buffer::from_parts(memory, extent.length, extent.capacity);
     RefusedBuffer { error, buffer }
 }

@@ -1,6 +1,7 @@
 //! `docs/attacks.md`: the attacks, their victims and their places.
 
 use super::rows::{ALONE, ROWS};
+use super::victim::Users;
 use crate::document::{Document, Line};
 use crate::system::user::IDENTITIES;
 use crate::system::{Place, Side};
@@ -35,7 +36,7 @@ pub(in crate::system) fn document() -> Document {
         }
     });
     let attacks = ROWS.iter().map(|row| {
-        let (server, client) = row.victims;
+        let Users { server, client } = row.victims;
         let key = format!("{} by {}", row.name, row.attacker.0.name());
         Line {
             section: "Attacks".to_owned(),

@@ -19,7 +19,7 @@ use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
 pub(in crate::system) use document::document;
 use rows::{ALONE, ROWS};
 pub(in crate::system) use soak::add_of as add_soak;
-use victim::{DESCRIPTORS, Growth, Victim, newcomer};
+use victim::{DESCRIPTORS, Growth, Users, Victim, newcomer};
 
 /// A user that is neither a victim nor an attacker, but where slots are squatted on.
 const THIRD: User = User::Nobody;
@@ -37,8 +37,8 @@ pub(super) struct Row {
     /// What the attacker tries, for the documents.
     attempt: &'static str,
     place: Place,
-    /// The users of the server and the client of the transfer.
-    victims: (User, User),
+    /// The users of the transfer's two processes.
+    victims: Users,
     /// The attacking user, and its side of the wire.
     attacker: (User, Side),
     /// A program of `tests/c/attacks`, and its arguments behind the number of seconds. See
@@ -66,7 +66,7 @@ pub(super) fn add(all: &mut Catalogue) {
     for (user, _) in IDENTITIES {
         let name = "attacks.none";
         all.at(name, Place::Loopback, user, LIMIT, move |stage| {
-            Victim::start(stage, "victim", (user, user))?.finish()
+            Victim::start(stage, "victim", Users::both(user))?.finish()
         });
     }
     rights::add(all);
@@ -83,7 +83,7 @@ pub(super) fn add(all: &mut Catalogue) {
     }
     for row in ROWS {
         let name = format!("attacks.{}.by-{}", row.name, row.attacker.0.name());
-        all.at(&name, row.place, row.victims.0, LIMIT, move |stage| {
+        all.at(&name, row.place, row.victims.server, LIMIT, move |stage| {
             attack(stage, row)
         });
     }
@@ -97,7 +97,7 @@ fn attack(stage: &Stage, row: &Row) -> Outcome {
     let mut attacker = start(stage, row, &victim)?;
     attacker.until("injected something", |p| injected(p) > 0)?;
     let rounds = victim.rounds();
-    newcomer(stage, &victim, row.victims.1)?;
+    newcomer(stage, &victim, row.victims.client)?;
     if !matches!(row.place, Place::Wire(_)) {
         // Its hello is checked, as it is another user's.
         newcomer(stage, &victim, THIRD)?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-use super::victim::{Growth, Victim, newcomer};
+use super::victim::{Growth, Users, Victim, newcomer};
 use super::{LIMIT, injected};
 use crate::system::family::programs::port_of;
 use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
@@ -84,8 +84,7 @@ fn soak(
         let script = format!("ip addr add {STRANGER}/24 dev eth0");
         stage.net.shell(Side::B, &script)?;
     }
-    let users = (User::Ordinary, User::Ordinary);
-    let mut victim = Victim::start(stage, "stream", users)?;
+    let mut victim = Victim::start(stage, "stream", Users::both(User::Ordinary))?;
     let idle = (0..bystanders).map(|_| bystander(stage));
     let idle = idle.collect::<Result<Vec<_>, _>>()?;
     // What the first attack makes a process keep is not counted as growth.

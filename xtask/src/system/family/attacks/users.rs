@@ -3,7 +3,7 @@
 use nix::sys::signal::Signal;
 
 use super::injected;
-use super::victim::Victim;
+use super::victim::{Users, Victim};
 use crate::system::family::{Ready, contains};
 use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
 
@@ -32,8 +32,12 @@ pub(super) fn add(all: &mut Catalogue) {
 /// The second user has no socket on the shared port: what is for it comes through the first one's
 /// processes, until they end.
 fn two_users(stage: &Stage) -> Outcome {
-    let first = Victim::start(stage, "victim", (User::Ordinary, User::Ordinary))?;
-    let mut second = Victim::start(stage, "victim", (User::Second, User::Ordinary))?;
+    let first = Victim::start(stage, "victim", Users::both(User::Ordinary))?;
+    let users = Users {
+        server: User::Second,
+        client: User::Ordinary,
+    };
+    let mut second = Victim::start(stage, "victim", users)?;
     let ways = [
         (Side::A, User::Second, Side::B, User::Ordinary),
         (Side::B, User::Ordinary, Side::A, User::Second),

@@ -54,21 +54,38 @@ pub(super) struct Growth {
     pub(super) peers: u64,
 }
 
+/// The users of the two processes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Users {
+    pub(super) server: User,
+    pub(super) client: User,
+}
+
+impl Users {
+    /// Both processes are this user's.
+    pub(super) const fn both(user: User) -> Self {
+        Self {
+            server: user,
+            client: user,
+        }
+    }
+}
+
 impl Victim {
     /// Starts both, and waits until they work.
     pub(super) fn start(
         stage: &Stage,
         program: &'static str,
-        (server, client): (User, User),
+        users: Users,
     ) -> Result<Self, String> {
         let path = stage.built(program);
         let mut server = stage
             .program(Side::A, &[&path, "server"])
-            .user(server)
+            .user(users.server)
             .start()?;
         let port = port_of(&mut server)?;
         let words = [&*path, "client", stage.ipv4(), &port];
-        let client = stage.program(Side::B, &words).user(client).start()?;
+        let client = stage.program(Side::B, &words).user(users.client).start()?;
         let mut victim = Self {
             program,
             port,

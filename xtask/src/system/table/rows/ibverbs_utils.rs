@@ -1,6 +1,6 @@
 //! ibverbs-utils.
 
-use super::{Check, Row, Sides, alone, pair};
+use super::{Check, Options, Row, Sides, alone, pair};
 use crate::system::table::run;
 use crate::system::{Outcome, Side, Stage};
 
@@ -71,18 +71,13 @@ const COMMON: [&str; 9] = [
 
 pub(super) fn all() -> Vec<Row> {
     let mut all = vec![
-        alone("ibv_devices", "", "", "ferroce_eth0"),
-        alone("ibv_devinfo", "", "", "PORT_ACTIVE"),
-        alone("ibv_devinfo", "", "-l", "ferroce_eth0"),
-        alone("ibv_devinfo", "", "-v", "GID[  0]"),
-        alone("ibv_devinfo", "", "-d DEVICE", "hca_id:\tferroce_eth0"),
-        alone(
-            "ibv_devinfo",
-            "",
-            "-d DEVICE -i 1",
-            "link_layer:\t\tEthernet",
-        ),
-        alone("ibv_asyncwatch", "", "-h", "start an asyncwatch process"),
+        alone("ibv_devices", "", "ferroce_eth0"),
+        alone("ibv_devinfo", "", "PORT_ACTIVE"),
+        alone("ibv_devinfo", "-l", "ferroce_eth0"),
+        alone("ibv_devinfo", "-v", "GID[  0]"),
+        alone("ibv_devinfo", "-d DEVICE", "hca_id:\tferroce_eth0"),
+        alone("ibv_devinfo", "-d DEVICE -i 1", "link_layer:\t\tEthernet"),
+        alone("ibv_asyncwatch", "-h", "start an asyncwatch process"),
         own("ibv_asyncwatch", "", watched),
         own("ibv_asyncwatch", "-d DEVICE", watched),
     ];
@@ -134,12 +129,11 @@ fn ping_pong(program: &PingPong, gid: &str, options: &str) -> Row {
         rounds,
     };
     let port = value("-p").map_or(PORT, |port| u16::try_from(port).unwrap_or(PORT));
-    pair(
-        (name, transport),
-        (server.trim(), &client),
-        Sides::Tcp(port),
-        check,
-    )
+    let options = Options {
+        server: server.trim(),
+        client: &client,
+    };
+    pair(name, options, Sides::Tcp(port), check).over(transport)
 }
 
 /// `ibv_xsrq_pingpong`, which prints nothing but errors: its status is its report.
@@ -148,19 +142,19 @@ fn shared(options: &str, of_server: &str) -> Row {
     let one_space = |line: String| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let server = one_space(format!("-g 0 {options} {of_server}"));
     let client = one_space(format!("-g 0 {options} SERVER"));
-    pair(
-        ("ibv_xsrq_pingpong", "XRC"),
-        (&server, &client),
-        Sides::Tcp(port),
-        Check::Says("", ""),
-    )
+    let options = Options {
+        server: &server,
+        client: &client,
+    };
+    let check = Check::Says("", "");
+    pair("ibv_xsrq_pingpong", options, Sides::Tcp(port), check).over("XRC")
 }
 
 fn own(program: &'static str, options: &str, body: fn(&Stage, &Row) -> Outcome) -> Row {
-    let check = Check::Says("", "");
-    let mut row = pair((program, ""), (options, ""), Sides::Own(body), check);
-    row.sides = Sides::Own(body);
-    row
+    Row {
+        sides: Sides::Own(body),
+        ..alone(program, options, "")
+    }
 }
 
 /// The port goes down and comes up again while the program watches.

@@ -15,25 +15,37 @@ pub(super) fn all() -> Vec<Row> {
     all
 }
 
-/// A row of two processes.
-fn pair(
-    (program, transport): (&'static str, &'static str),
-    (server, client): (&str, &str),
-    sides: Sides,
-    check: Check,
-) -> Row {
+/// The options of a row's two processes.
+#[derive(Clone, Copy)]
+struct Options<'a> {
+    server: &'a str,
+    client: &'a str,
+}
+
+/// A row of two processes, for a program without a transport; see [`Row::over`].
+fn pair(program: &'static str, options: Options<'_>, sides: Sides, check: Check) -> Row {
     Row {
         program,
-        transport,
-        server: server.to_owned(),
-        client: client.to_owned(),
+        transport: "",
+        server: options.server.to_owned(),
+        client: options.client.to_owned(),
         sides,
         due: Due::Pass(check),
     }
 }
 
 /// A row of one process.
-fn alone(program: &'static str, transport: &'static str, options: &str, says: &'static str) -> Row {
-    let check = Check::Says(says, "");
-    pair((program, transport), (options, ""), Sides::Alone, check)
+fn alone(program: &'static str, options: &str, says: &'static str) -> Row {
+    let options = Options {
+        server: options,
+        client: "",
+    };
+    pair(program, options, Sides::Alone, Check::Says(says, ""))
+}
+
+impl Row {
+    /// The row with the transport that its options choose.
+    fn over(self, transport: &'static str) -> Self {
+        Self { transport, ..self }
+    }
 }

@@ -1,6 +1,6 @@
 //! perftest.
 
-use super::{Check, Due, Row, Sides, pair};
+use super::{Check, Due, Options, Row, Sides, pair};
 use crate::system::table::check::{Iterations, Sizes};
 
 /// A program's own limits.
@@ -153,40 +153,58 @@ const SEVERAL_SIZES: [&str; 4] = [
 /// Payload of a datagram where the interface's MTU is 1500.
 const DATAGRAM: u64 = 1024;
 
-/// Rows that cannot pass, whatever the device. Empty words fit all.
-struct Exception {
-    /// Start of the program's name.
+/// Which rows an exception is about.
+#[derive(Clone, Copy)]
+struct Rows {
     program: &'static str,
     transport: &'static str,
-    /// An option.
     option: &'static str,
+}
+
+/// All rows.
+const ANY: Rows = Rows {
+    program: "",
+    transport: "",
+    option: "",
+};
+
+impl Rows {
+    /// Those of programs whose names begin so.
+    const fn of(self, program: &'static str) -> Self {
+        Self { program, ..self }
+    }
+
+    /// Those over a transport.
+    const fn over(self, transport: &'static str) -> Self {
+        Self { transport, ..self }
+    }
+
+    /// Those whose options have this in them.
+    const fn with(self, option: &'static str) -> Self {
+        Self { option, ..self }
+    }
+
+    fn has(self, program: &str, transport: &str, options: &str) -> bool {
+        program.starts_with(self.program)
+            && (self.transport.is_empty() || self.transport == transport)
+            && options.contains(self.option)
+    }
+}
+
+/// Rows that cannot pass, whatever the device.
+struct Exception {
+    rows: Rows,
     due: Due,
 }
 
-const fn refused(
-    (program, transport, option): (&'static str, &'static str, &'static str),
-    says: &'static str,
-    reason: &'static str,
-) -> Exception {
+const fn refused(rows: Rows, says: &'static str, reason: &'static str) -> Exception {
     let due = Due::Refuse { says, reason };
-    Exception {
-        program,
-        transport,
-        option,
-        due,
-    }
+    Exception { rows, due }
 }
 
-const fn left_out(
-    (program, transport, option): (&'static str, &'static str, &'static str),
-    reason: &'static str,
-) -> Exception {
-    Exception {
-        program,
-        transport,
-        option,
-        due: Due::LeftOut { reason },
-    }
+const fn left_out(rows: Rows, reason: &'static str) -> Exception {
+    let due = Due::LeftOut { reason };
+    Exception { rows, due }
 }
 
 const STARVES: &str = "the program sends more messages than its queue has receives, and waits for ever for one that found none";
@@ -197,38 +215,38 @@ const TOO_LONG: &str = "a datagram is one packet, and the program says so when b
 
 const EXCEPTIONS: [Exception; 10] = [
     refused(
-        ("ib_send_bw", "RC", "-L 32"),
+        ANY.of("ib_send_bw").over("RC").with("-L 32"),
         "Hop limit only valid for RawEth QP",
         "the option is for raw Ethernet",
     ),
     refused(
-        ("", "UC", "-R"),
+        ANY.over("UC").with("-R"),
         "UC is not supported in librdmacm",
         "the program has no UC over RDMA CM",
     ),
     refused(
-        ("", "XRC", "-R"),
+        ANY.over("XRC").with("-R"),
         "XRC does not support RDMA_CM",
         "the program has no XRC over RDMA CM",
     ),
     refused(
-        ("ib_atomic", "", "--odp"),
+        ANY.of("ib_atomic").with("--odp"),
         "ODP does not support ATOMICS for now",
         "the program has no atomics on on-demand memory",
     ),
     refused(
-        ("", "UC", "--odp"),
+        ANY.over("UC").with("--odp"),
         "ODP does not support UC",
         "the program has no UC on on-demand memory",
     ),
     left_out(
-        ("", "XRC", "-z"),
+        ANY.over("XRC").with("-z"),
         "the program's own connection for the exchange is made without room for receives",
     ),
-    left_out(("ib_send", "UD", "-s 1025"), TOO_LONG),
-    left_out(("ib_send", "UD", "-s 1000000"), TOO_LONG),
-    left_out(("ib_send", "UC", "--use-srq -q 8"), STARVES),
-    left_out(("ib_send", "UD", "--use-srq -q 8"), STARVES),
+    left_out(ANY.of("ib_send").over("UD").with("-s 1025"), TOO_LONG),
+    left_out(ANY.of("ib_send").over("UD").with("-s 1000000"), TOO_LONG),
+    left_out(ANY.of("ib_send").over("UC").with("--use-srq -q 8"), STARVES),
+    left_out(ANY.of("ib_send").over("UD").with("--use-srq -q 8"), STARVES),
 ];
 
 pub(super) fn all() -> Vec<Row> {
@@ -251,23 +269,27 @@ pub(super) fn all() -> Vec<Row> {
     all
 }
 
-/// Groups that packets can leave the host for: the index of an address of their family, and each
-/// side's group.
-const GROUPS: [(&str, [&str; 2]); 2] = [
-    (
-        "0",
-        [
-            "0:0:0:0:0:0:0:0:0:0:255:255:239:77:1:3",
-            "0:0:0:0:0:0:0:0:0:0:255:255:239:77:1:4",
-        ],
-    ),
-    (
-        "1",
-        [
-            "255:14:0:0:0:2:201:133:0:0:0:0:0:0:0:1",
-            "255:14:0:0:0:2:201:133:0:0:0:0:0:0:0:2",
-        ],
-    ),
+/// Groups of one family.
+#[derive(Clone, Copy)]
+struct Groups {
+    /// GID index of an address of the family.
+    index: u8,
+    server: &'static str,
+    client: &'static str,
+}
+
+/// Groups that packets can leave the host for.
+const GROUPS: [Groups; 2] = [
+    Groups {
+        index: 0,
+        server: "0:0:0:0:0:0:0:0:0:0:255:255:239:77:1:3",
+        client: "0:0:0:0:0:0:0:0:0:0:255:255:239:77:1:4",
+    },
+    Groups {
+        index: 1,
+        server: "255:14:0:0:0:2:201:133:0:0:0:0:0:0:0:1",
+        client: "255:14:0:0:0:2:201:133:0:0:0:0:0:0:0:2",
+    },
 ];
 
 /// Multicast with the group that the program makes up, an IPv6 one.
@@ -281,12 +303,15 @@ fn own_group(program: &Program) -> Row {
 }
 
 /// Multicast with a group for each side: a datagram comes back to its sender if that is a member.
-fn group(program: &Program, (index, groups): (&str, [&str; 2])) -> Row {
+fn group(program: &Program, groups: Groups) -> Row {
+    let index = groups.index;
     let options = |group: &str| format!("-F -c UD -g -x {index} -M {group} -n 100");
-    let [server, client] = groups.map(options);
+    let options = Options {
+        server: &options(groups.server),
+        client: &format!("{} SERVER", options(groups.client)),
+    };
     let check = check(program, "UD", &["-n", "100"]);
-    let sides = (&server[..], &format!("{client} SERVER")[..]);
-    pair((program.name, "UD"), sides, Sides::Tcp(18515), check)
+    pair(program.name, options, Sides::Tcp(18515), check).over("UD")
 }
 
 fn options(program: &Program) -> Vec<&'static str> {
@@ -324,12 +349,14 @@ fn row(program: &Program, transport: &'static str, options: &str) -> Row {
         Sides::Tcp(port)
     };
     let check = check(program, transport, &words);
-    let mut row = pair((program.name, transport), (&server, &client), sides, check);
-    let exception = EXCEPTIONS.iter().find(|e| {
-        program.name.starts_with(e.program)
-            && (e.transport.is_empty() || e.transport == transport)
-            && options.contains(e.option)
-    });
+    let both = Options {
+        server: &server,
+        client: &client,
+    };
+    let mut row = pair(program.name, both, sides, check).over(transport);
+    let exception = EXCEPTIONS
+        .iter()
+        .find(|exception| exception.rows.has(program.name, transport, options));
     if let Some(exception) = exception {
         row.due = exception.due;
     }

@@ -1,7 +1,7 @@
 //! rdmacm-utils.
 
 use super::super::run::start;
-use super::{Check, Due, Row, Sides, pair};
+use super::{Check, Due, Options, Row, Sides, pair};
 use crate::system::copied::compared;
 use crate::system::{Outcome, Side, Stage};
 
@@ -35,12 +35,15 @@ pub(super) fn all() -> Vec<Row> {
     ] {
         let port = if server.contains("-p") { 9001 } else { PORT };
         let check = Check::Says("", "disconnect");
-        all.push(pair(
-            ("cmtime", "RC"),
-            (server, client),
-            Sides::Lasting(port),
-            check,
-        ));
+        all.push(
+            pair(
+                "cmtime",
+                Options { server, client },
+                Sides::Lasting(port),
+                check,
+            )
+            .over("RC"),
+        );
     }
     all
 }
@@ -68,20 +71,21 @@ fn rping() -> Vec<Row> {
         ),
     ] {
         let check = Check::Times("ping data: rdma-ping-", 20);
-        all.push(pair(
-            ("rping", "RC"),
-            (server, client),
-            Sides::Cm(port),
-            check,
-        ));
+        all.push(pair("rping", Options { server, client }, Sides::Cm(port), check).over("RC"));
     }
     let check = Check::Times("ping data: rdma-ping-", 20);
-    all.push(pair(
-        ("rping", "RC"),
-        ("-s -P", "-c -a SERVER -C 20 -v"),
-        Sides::Lasting(RPING),
-        check,
-    ));
+    all.push(
+        pair(
+            "rping",
+            Options {
+                server: "-s -P",
+                client: "-c -a SERVER -C 20 -v",
+            },
+            Sides::Lasting(RPING),
+            check,
+        )
+        .over("RC"),
+    );
     all
 }
 
@@ -103,9 +107,15 @@ fn ucmatose() -> Vec<Row> {
         ("-a 16", "-s SERVER -a 16"),
         ("-m", "-s SERVER -m"),
     ]
-    .map(|options| {
+    .map(|(server, client)| {
         let check = Check::Says(ENDED, ENDED);
-        pair(("ucmatose", "RC"), options, Sides::Cm(PORT), check)
+        pair(
+            "ucmatose",
+            Options { server, client },
+            Sides::Cm(PORT),
+            check,
+        )
+        .over("RC")
     })
     .to_vec()
 }
@@ -122,9 +132,15 @@ fn udaddy() -> Vec<Row> {
         ("-p 0x0111", "-s SERVER -p 0x0111"),
         ("-p 0x0002", "-s SERVER -p 0x0002"),
     ]
-    .map(|options| {
+    .map(|(server, client)| {
         let check = Check::Says(ENDED, ENDED);
-        pair(("udaddy", "UD"), options, Sides::Cm(RPING), check)
+        pair(
+            "udaddy",
+            Options { server, client },
+            Sides::Cm(RPING),
+            check,
+        )
+        .over("UD")
     })
     .to_vec()
 }
@@ -157,10 +173,10 @@ fn mckey() -> Vec<Row> {
             "-m 239.1.2.3 -b CLIENT -s -c 4",
         ),
     ]
-    .map(|options| {
+    .map(|(server, client)| {
         let check = Check::Says(ENDED, ENDED);
         let sides = Sides::Says("receiving data transfers");
-        pair(("mckey", "UD"), options, sides, check)
+        pair("mckey", Options { server, client }, sides, check).over("UD")
     })
     .to_vec()
 }
@@ -175,12 +191,15 @@ fn endpoints() -> Vec<Row> {
     ] {
         let port = if server.contains("-p") { 9003 } else { PORT };
         let check = Check::Says("rdma_server: end 0", "rdma_client: end 0");
-        all.push(pair(
-            ("rdma_server", "RC"),
-            (server, client),
-            Sides::Cm(port),
-            check,
-        ));
+        all.push(
+            pair(
+                "rdma_server",
+                Options { server, client },
+                Sides::Cm(port),
+                check,
+            )
+            .over("RC"),
+        );
     }
     for (transport, server, client) in [
         ("RC", "", "-s SERVER"),
@@ -190,12 +209,15 @@ fn endpoints() -> Vec<Row> {
     ] {
         let port = if server.contains("-p") { 9004 } else { PORT };
         let check = Check::Says("rdma_xserver: end 0", "rdma_xclient: end 0");
-        all.push(pair(
-            ("rdma_xserver", transport),
-            (server, client),
-            Sides::Cm(port),
-            check,
-        ));
+        all.push(
+            pair(
+                "rdma_xserver",
+                Options { server, client },
+                Sides::Cm(port),
+                check,
+            )
+            .over(transport),
+        );
     }
     all
 }
@@ -229,22 +251,31 @@ fn streams() -> Vec<Row> {
         let same = server.replace("-b SERVER", "");
         let client = format!("-s SERVER {same} {client}");
         let client = client.split_whitespace().collect::<Vec<_>>().join(" ");
-        all.push(pair(
-            (program, "RC"),
-            (server, &client),
-            Sides::Cm(port),
-            Check::Says("custom", "custom"),
-        ));
+        all.push(
+            pair(
+                program,
+                Options {
+                    server,
+                    client: &client,
+                },
+                Sides::Cm(port),
+                Check::Says("custom", "custom"),
+            )
+            .over("RC"),
+        );
     }
-    all.push(pair(
-        ("rstream", "RC"),
-        (
-            "-C 10 -I 10 -S 5000 -T v -b SERVER6",
-            "-s SERVER6 -C 10 -I 10 -S 5000 -T v",
-        ),
-        Sides::Cm(PORT),
-        Check::Says("custom", "custom"),
-    ));
+    all.push(
+        pair(
+            "rstream",
+            Options {
+                server: "-C 10 -I 10 -S 5000 -T v -b SERVER6",
+                client: "-s SERVER6 -C 10 -I 10 -S 5000 -T v",
+            },
+            Sides::Cm(PORT),
+            Check::Says("custom", "custom"),
+        )
+        .over("RC"),
+    );
     all.extend(other_addresses());
     all.extend(long_runs());
     all
@@ -263,7 +294,16 @@ fn other_addresses() -> Vec<Row> {
     .map(|(server, client, sides)| {
         let options = [server, client].map(|side| format!("{side} {TEST}"));
         let check = Check::Says("bytes", "custom");
-        pair(("rstream", "RC"), (&options[0], &options[1]), sides, check)
+        pair(
+            "rstream",
+            Options {
+                server: &options[0],
+                client: &options[1],
+            },
+            sides,
+            check,
+        )
+        .over("RC")
     })
     .to_vec()
 }
@@ -273,11 +313,12 @@ fn long_runs() -> Vec<Row> {
     let row = |server, client, due| Row {
         due,
         ..pair(
-            ("rstream", "RC"),
-            (server, client),
+            "rstream",
+            Options { server, client },
             Sides::Cm(PORT),
             Check::Says("", ""),
         )
+        .over("RC")
     };
     let check = Check::Says("1m_bw", "1m_bw");
     let near = Due::PassNear {
@@ -303,9 +344,15 @@ fn datagrams() -> Vec<Row> {
         ("-b SERVER -T a", "-s SERVER -S 500 -C 200 -T a -T e"),
         ("-b SERVER6", "-s SERVER6 -S 500 -C 500 -T e"),
     ]
-    .map(|options| {
+    .map(|(server, client)| {
         let check = Check::Says("client login", "custom");
-        pair(("udpong", "UD"), options, Sides::Udp(RPING), check)
+        pair(
+            "udpong",
+            Options { server, client },
+            Sides::Udp(RPING),
+            check,
+        )
+        .over("UD")
     })
     .to_vec()
 }
@@ -314,11 +361,15 @@ fn datagrams() -> Vec<Row> {
 fn copy() -> Row {
     let check = Check::Says("", "");
     pair(
-        ("rcopy", "RC"),
-        ("", "FILE SERVER:COPY"),
+        "rcopy",
+        Options {
+            server: "",
+            client: "FILE SERVER:COPY",
+        },
         Sides::Own(copied),
         check,
     )
+    .over("RC")
 }
 
 fn copied(stage: &Stage, row: &Row) -> Outcome {
