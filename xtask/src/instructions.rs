@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_many_is_held_against_who_does_so() {
+    fn polls_of_several_are_held_against_polls_of_several() {
         let counts = "raw post_send SEND 64\t900\nraw poll_cq SEND\t200\nraw poll_cq SEND by 16\t100\n\
                       safe post_send SEND 64\t930\nsafe poll_cq SEND by 16\t120\n";
         let told = overhead(&parse(counts));

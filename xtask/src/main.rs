@@ -82,54 +82,68 @@ fn main() -> ExitCode {
         Ok(w) => w,
         Err(e) => return fail(&e),
     };
-    let mut tally = Tally::default();
-    let done = match args[..] {
-        ["test"] => everything(&workspace, &mut tally),
-        ["packages"] => packages::require(&[packages::SYSTEM, packages::GUEST]),
-        ["lint"] => lint::run(&workspace, &mut tally),
-        ["promises"] => promises::table(&workspace, mode, &mut tally),
-        ["unit"] => unit::run(&workspace, &mut tally),
+    match args[..] {
         ["system", "--list"] => {
             system::list();
-            return ExitCode::SUCCESS;
+            ExitCode::SUCCESS
         }
-        ["system"] => system_tests(&workspace, "", mode, &mut tally),
-        ["system", filter] => system_tests(&workspace, filter, mode, &mut tally),
-        ["aims"] => system::aims::run(&workspace, "", mode),
-        ["aims", filter] => system::aims::run(&workspace, filter, mode),
-        ["clients"] => system::clients::run(&workspace, "", mode, &mut tally),
-        ["clients", row] => system::clients::run(&workspace, row, mode, &mut tally),
-        ["soak"] => soak(&workspace, SOAK, &mut tally),
-        ["soak", seconds] => match seconds.parse() {
-            Ok(seconds) => soak(&workspace, seconds, &mut tally),
-            Err(_) => return fail(USAGE),
+        ["abi", "--from", source] => match abi::add(&workspace, source) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => fail(&e),
         },
-        ["walks"] => walks::run(&workspace, &mut tally),
-        ["dist"] => dist::run(&workspace, ""),
-        ["dist", system] => dist::run(&workspace, system),
-        ["release-check"] => release_check::run(&workspace, "bookworm", "", mode, &mut tally),
-        ["release-check", suite] => release_check::run(&workspace, suite, "", mode, &mut tally),
-        ["release-check", suite, filter] => {
-            release_check::run(&workspace, suite, filter, mode, &mut tally)
-        }
-        ["instructions"] => instructions::run(&workspace, mode),
-        ["instructions", case] => instructions::profile(&workspace, case),
-        ["guest", "pyverbs"] => guest_suite(&workspace, mode, &mut tally),
-        ["guest"] => guest_tests(&workspace, "", mode, &mut tally),
-        ["abi", "--from", source] => {
-            return match abi::add(&workspace, source) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(e) => fail(&e),
-            };
-        }
-        ["guest", filter] => guest_tests(&workspace, filter, mode, &mut tally),
-        _ => return fail(USAGE),
+        _ => tallied(&workspace, &args, mode),
+    }
+}
+
+/// Runs a command that ends with `N passed, N failed`.
+fn tallied(workspace: &Workspace, args: &[&str], mode: Mode) -> ExitCode {
+    let mut tally = Tally::default();
+    let Some(done) = run(workspace, args, mode, &mut tally) else {
+        return fail(USAGE);
     };
     cleanup::everything();
     if let Err(e) = done {
         tally.fail("xtask", &e);
     }
     tally.close()
+}
+
+/// Runs a command. `None` if there is none of these words.
+fn run(
+    workspace: &Workspace,
+    args: &[&str],
+    mode: Mode,
+    tally: &mut Tally,
+) -> Option<Result<(), String>> {
+    Some(match *args {
+        ["test"] => everything(workspace, tally),
+        ["packages"] => packages::require(&[packages::SYSTEM, packages::GUEST]),
+        ["lint"] => lint::run(workspace, tally),
+        ["promises"] => promises::table(workspace, mode, tally),
+        ["unit"] => unit::run(workspace, tally),
+        ["system"] => system_tests(workspace, "", mode, tally),
+        ["system", filter] => system_tests(workspace, filter, mode, tally),
+        ["aims"] => system::aims::run(workspace, "", mode),
+        ["aims", filter] => system::aims::run(workspace, filter, mode),
+        ["clients"] => system::clients::run(workspace, "", mode, tally),
+        ["clients", row] => system::clients::run(workspace, row, mode, tally),
+        ["soak"] => soak(workspace, SOAK, tally),
+        ["soak", seconds] => soak(workspace, seconds.parse().ok()?, tally),
+        ["walks"] => walks::run(workspace, tally),
+        ["dist"] => dist::run(workspace, ""),
+        ["dist", system] => dist::run(workspace, system),
+        ["release-check"] => release_check::run(workspace, "bookworm", "", mode, tally),
+        ["release-check", suite] => release_check::run(workspace, suite, "", mode, tally),
+        ["release-check", suite, filter] => {
+            release_check::run(workspace, suite, filter, mode, tally)
+        }
+        ["instructions"] => instructions::run(workspace, mode),
+        ["instructions", case] => instructions::profile(workspace, case),
+        ["guest", "pyverbs"] => guest_suite(workspace, mode, tally),
+        ["guest"] => guest_tests(workspace, "", mode, tally),
+        ["guest", filter] => guest_tests(workspace, filter, mode, tally),
+        _ => return None,
+    })
 }
 
 fn everything(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {

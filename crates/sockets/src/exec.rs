@@ -12,7 +12,7 @@ use ferroce_os::environment::{Strings, all as environment_of_process};
 use ferroce_os::program::obstacle;
 
 use crate::address::{Meaning, PREFIX};
-use crate::sys::{self, Whose};
+use crate::sys::{self, SocketEnd};
 use crate::table::ListenerSockets;
 
 /// Room for a path, as the kernel has it (`PATH_MAX`).
@@ -25,7 +25,7 @@ const RANGE: RawFd = 1024;
 
 /// The cookie of a listener's queue; none of other descriptors.
 fn queue_of(fd: RawFd) -> Option<u64> {
-    let name = sys::name(fd, Whose::Own).ok()?;
+    let name = sys::name(fd, SocketEnd::Own).ok()?;
     let Meaning::Listener(cookie, _) = Meaning::parse(name.abstract_name()?)? else {
         return None;
     };
@@ -34,7 +34,7 @@ fn queue_of(fd: RawFd) -> Option<u64> {
 }
 
 fn is_stash(fd: RawFd) -> bool {
-    let name = sys::name(fd, Whose::Own);
+    let name = sys::name(fd, SocketEnd::Own);
     let starts = |kind: &str| {
         let prefix = format!("{PREFIX}{kind}/");
         name.is_ok_and(|n| {
@@ -78,7 +78,7 @@ pub(crate) fn find(cookie: u64, port: u16) -> Option<ListenerSockets> {
         crate::address::stash_name(cookie),
     ];
     let is_its = |fd: &&RawFd| {
-        let name = sys::name(**fd, Whose::Own).ok();
+        let name = sys::name(**fd, SocketEnd::Own).ok();
         let name = name.as_ref().and_then(|name| name.abstract_name());
         names.iter().any(|n| Some(n.as_bytes()) == name)
     };

@@ -17,7 +17,7 @@ use crate::address::{Connection, End, Family, listener_name, port_name, stash_na
 use crate::count::{Reason, stays};
 use crate::diag::Diag;
 use crate::lock::Held;
-use crate::sys::{self, Whose};
+use crate::sys::{self, SocketEnd};
 use crate::table::{self, Entry, Kind, ListenerSockets};
 use crate::{hide, lock, replace, token};
 
@@ -60,7 +60,7 @@ pub(crate) fn prepare(fd: RawFd) -> Option<ListenerSockets> {
 fn stash_of(fd: RawFd, cookie: u64) -> Option<RawFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK;
     let stash = hide::moved(sys::socket(libc::AF_UNIX, kind, 0).ok()?)?;
-    let port = sys::name(fd, Whose::Own)
+    let port = sys::name(fd, SocketEnd::Own)
         .ok()
         .and_then(|name| name.internet());
     let names = [
@@ -168,10 +168,10 @@ pub(crate) fn accepted(listener: RawFd, fd: RawFd) {
 
 /// The two ends of an accepted connection within the host.
 fn connection(fd: RawFd) -> Option<Connection> {
-    let end = |whose| End::new(sys::name(fd, whose).ok()?.internet()?);
+    let end = |which| End::new(sys::name(fd, which).ok()?.internet()?);
     let connection = Connection {
-        client: end(Whose::Peer)?,
-        server: end(Whose::Own)?,
+        client: end(SocketEnd::Peer)?,
+        server: end(SocketEnd::Own)?,
     };
     connection.is_within_host().then_some(connection)
 }
@@ -297,7 +297,7 @@ fn first(sockets: ListenerSockets, strangers: &mut u32) -> Option<Waiting> {
 
 /// Whether a stream of the stash was accepted from the listener's queue: it has the queue's name.
 fn is_from_queue(stream: RawFd, queue: RawFd) -> bool {
-    let names = [stream, queue].map(|fd| sys::name(fd, Whose::Own).ok());
+    let names = [stream, queue].map(|fd| sys::name(fd, SocketEnd::Own).ok());
     let [stream, queue] = names.each_ref().map(|name| name.as_ref()?.abstract_name());
     stream.is_some() && stream == queue
 }
@@ -314,7 +314,7 @@ fn inherited(listener: RawFd) -> Option<ListenerSockets> {
         return None;
     }
     let cookie = sys::cookie(listener).ok()?;
-    let port = sys::name(listener, Whose::Own).ok()?.internet()?.port();
+    let port = sys::name(listener, SocketEnd::Own).ok()?.internet()?.port();
     let sockets = crate::exec::find(cookie, port)?;
     enter(listener, sockets, cookie);
     Some(sockets)

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::address::{Connection, End};
 use crate::count::Reason;
 use crate::lock::Held;
-use crate::sys::{self, Whose};
+use crate::sys::{self, SocketEnd};
 use crate::{replace, table, token};
 
 /// Connections under way at a time; more stay on TCP.
@@ -129,13 +129,13 @@ impl Place {
 impl Offered {
     /// Gives the stream its connection's name, by which other programs know it.
     pub(crate) fn name(self) -> Result<(), Reason> {
-        let end = |whose| {
-            let name = sys::name(self.socket, whose).ok()?;
+        let end = |which| {
+            let name = sys::name(self.socket, which).ok()?;
             End::new(name.internet()?)
         };
         // A socket has no peer while the listener's queue is full.
-        let server = end(Whose::Peer).ok_or(Reason::NotEstablished)?;
-        let client = end(Whose::Own).ok_or(Reason::NotEstablished)?;
+        let server = end(SocketEnd::Peer).ok_or(Reason::NotEstablished)?;
+        let client = end(SocketEnd::Own).ok_or(Reason::NotEstablished)?;
         let connection = Connection { client, server };
         if !connection.is_within_host() {
             return Err(Reason::OtherHost);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 
 use crate::address::{Connection, End, Family, Meaning};
-use crate::sys::{self, Whose};
+use crate::sys::{self, SocketEnd};
 use crate::{connect, filter, table};
 
 /// The connection that a stand-in stands for, as the program's socket shows it.
@@ -23,7 +23,7 @@ pub(crate) fn of(fd: RawFd) -> Option<StandIn> {
     if filter::is_installed() {
         return None;
     }
-    match meaning(fd, Whose::Own)? {
+    match meaning(fd, SocketEnd::Own)? {
         Meaning::Client(connection) => {
             let family = connect::family(fd);
             Some(StandIn {
@@ -43,20 +43,20 @@ pub(crate) fn of(fd: RawFd) -> Option<StandIn> {
     }
 }
 
-fn meaning(fd: RawFd, whose: Whose) -> Option<Meaning> {
-    Meaning::parse(sys::name(fd, whose).ok()?.abstract_name()?)
+fn meaning(fd: RawFd, which: SocketEnd) -> Option<Meaning> {
+    Meaning::parse(sys::name(fd, which).ok()?.abstract_name()?)
 }
 
 /// The connection of a server's end: as the client named its stream, or while it has not, as the
 /// hidden TCP socket says.
 fn connection_of(fd: RawFd) -> Option<Connection> {
-    if let Some(Meaning::Client(connection)) = meaning(fd, Whose::Peer) {
+    if let Some(Meaning::Client(connection)) = meaning(fd, SocketEnd::Peer) {
         return Some(connection);
     }
     let tcp = table::tcp(fd)?;
-    let end = |whose| End::new(sys::name(tcp, whose).ok()?.internet()?);
+    let end = |which| End::new(sys::name(tcp, which).ok()?.internet()?);
     Some(Connection {
-        client: end(Whose::Peer)?,
-        server: end(Whose::Own)?,
+        client: end(SocketEnd::Peer)?,
+        server: end(SocketEnd::Own)?,
     })
 }

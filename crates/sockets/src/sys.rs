@@ -208,7 +208,7 @@ impl From<SocketAddr> for Address {
 
 /// Which end of a socket an address is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
+pub(crate) enum SocketEnd {
     /// `getsockname(2)`
     Own,
     /// `getpeername(2)`
@@ -216,14 +216,14 @@ pub(crate) enum Whose {
 }
 
 /// An address of a socket.
-pub(crate) fn name(fd: RawFd, whose: Whose) -> Result<Address, c_int> {
+pub(crate) fn name(fd: RawFd, which: SocketEnd) -> Result<Address, c_int> {
     // SAFETY: integers only.
     let mut storage: Storage = unsafe { std::mem::zeroed() };
     let mut length = length::<Storage>();
     let (to, room) = (&raw mut storage, &raw mut length);
-    match whose {
-        Whose::Own => call!(SYS_getsockname, fd, to, room),
-        Whose::Peer => call!(SYS_getpeername, fd, to, room),
+    match which {
+        SocketEnd::Own => call!(SYS_getsockname, fd, to, room),
+        SocketEnd::Peer => call!(SYS_getpeername, fd, to, room),
     }?;
     let length = (length as usize).min(size_of::<Storage>());
     Ok(Address { storage, length })

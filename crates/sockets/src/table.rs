@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::address::Meaning;
-use crate::sys::{self, Whose};
+use crate::sys::{self, SocketEnd};
 use crate::{filter, lock, offers};
 
 /// Numbers from here on are not remembered.
@@ -255,7 +255,7 @@ pub(crate) fn close_hidden(entry: &Entry) {
 /// Whether a descriptor is a Unix socket with one of our names.
 fn is_named(fd: RawFd) -> bool {
     let prefix = crate::address::PREFIX.as_bytes();
-    sys::name(fd, Whose::Own)
+    sys::name(fd, SocketEnd::Own)
         .is_ok_and(|name| name.abstract_name().is_some_and(|n| n.starts_with(prefix)))
 }
 
@@ -281,7 +281,7 @@ pub(crate) fn listener_sockets(fd: RawFd) -> Option<ListenerSockets> {
     let [Some(queue), Some(stash)] = entry.hidden else {
         return None;
     };
-    let name = sys::name(queue, Whose::Own).ok()?;
+    let name = sys::name(queue, SocketEnd::Own).ok()?;
     let meaning = Meaning::parse(name.abstract_name()?)?;
     let is_its = matches!(meaning, Meaning::Listener(cookie, _) if cookie == entry.cookie);
     (entry.kind == Kind::Listener && is_its).then_some(ListenerSockets { queue, stash })

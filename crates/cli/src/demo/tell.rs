@@ -3,9 +3,9 @@
 use std::io::Write;
 
 /// A line from one of the two sides.
-pub(super) fn tell(who: &str, text: &str) {
+pub(super) fn tell(side: &str, text: &str) {
     // The reader may have closed the output: it does not want the rest.
-    let _ = writeln!(std::io::stdout().lock(), "   {who}  {text}");
+    let _ = writeln!(std::io::stdout().lock(), "   {side}  {text}");
 }
 
 /// A heading, with the C functions that the step is about.

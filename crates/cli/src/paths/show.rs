@@ -89,7 +89,7 @@ fn process_text(process: &Process, names: &Names) -> String {
         line(means_text(means));
     }
     for flow in &survey.flows {
-        line(format!("{}: {}", whose(flow, names), flow_text(flow)));
+        line(format!("{}: {}", flow_name(flow, names), flow_text(flow)));
     }
     if survey.untold > 0 {
         line(format!("{} more queue pairs", survey.untold));
@@ -108,7 +108,8 @@ fn process_text(process: &Process, names: &Names) -> String {
     text
 }
 
-fn whose(flow: &Flow, names: &Names) -> String {
+/// The queue pairs of a flow, their device and their peer.
+fn flow_name(flow: &Flow, names: &Names) -> String {
     let Flow {
         count,
         example,

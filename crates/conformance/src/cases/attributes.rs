@@ -52,118 +52,63 @@ fn told_again(bench: &Bench) {
     assert!(got.cap.max_recv_sge >= spec.cap.max_recv_sge);
 }
 
-/// Refused in one change, and nothing changed: the right values are taken afterwards.
-fn refuses(end: &End, attr: &QpAttr, mask: AttrMask, what: &str) {
-    let before = end.state();
-    assert_eq!(end.side().modify(attr, mask), Err(EINVAL), "{what}");
-    assert_eq!(end.state(), before);
-}
+/// A change with one value out of range: its name, and what makes the value wrong.
+type Wrong = (&'static str, fn(&mut QpAttr));
 
-#[expect(clippy::too_many_lines, reason = "a list")]
+/// Out of range from RESET to INIT.
+const WRONG_INIT: [Wrong; 3] = [
+    ("port 0", |attr| attr.port_num = 0),
+    ("port 2", |attr| attr.port_num = 2),
+    ("P_Key index 1", |attr| attr.pkey_index = 1),
+];
+/// Out of range from INIT to RTR.
+const WRONG_RTR: [Wrong; 6] = [
+    ("RNR timer 32", |attr| attr.min_rnr_timer = 32),
+    ("depth 129", |attr| attr.max_dest_rd_atomic = 129),
+    ("no GRH", |attr| attr.ah_attr.is_global = false),
+    ("an empty GID entry", |attr| {
+        attr.ah_attr.grh.sgid_index = 200
+    }),
+    ("no destination", |attr| {
+        attr.ah_attr.grh.dgid = Gid::default()
+    }),
+    ("address handle on port 3", |attr| attr.ah_attr.port_num = 3),
+];
+/// Out of range from RTR to RTS.
+const WRONG_RTS: [Wrong; 4] = [
+    ("timeout 32", |attr| attr.timeout = 32),
+    ("retry_cnt 8", |attr| attr.retry_cnt = 8),
+    ("rnr_retry 8", |attr| attr.rnr_retry = 8),
+    ("depth 129", |attr| attr.max_rd_atomic = 129),
+];
+
 fn out_of_range(bench: &Bench) {
     let end = bench.end(Spec::default());
     let peer = bench.peer(Spec::default());
-    let right = |qp_state| QpAttr {
-        qp_state,
-        ..end.attr(peer.qpn(), peer.gid())
-    };
+    let right = end.attr(peer.qpn(), peer.gid());
     let rc = QpType::Rc;
-    let init = right(QpState::Init);
-    refuses(
-        &end,
-        &QpAttr {
-            port_num: 0,
-            ..init
-        },
-        to_init(rc),
-        "port 0",
-    );
-    refuses(
-        &end,
-        &QpAttr {
-            port_num: 2,
-            ..init
-        },
-        to_init(rc),
-        "port 2",
-    );
-    refuses(
-        &end,
-        &QpAttr {
-            pkey_index: 1,
-            ..init
-        },
-        to_init(rc),
-        "P_Key index 1",
-    );
-    end.side().modify(&init, to_init(rc)).expect("INIT");
-    let rtr = right(QpState::Rtr);
-    refuses(
-        &end,
-        &QpAttr {
-            min_rnr_timer: 32,
-            ..rtr
-        },
-        to_rtr(rc),
-        "RNR timer 32",
-    );
-    refuses(
-        &end,
-        &QpAttr {
-            max_dest_rd_atomic: 129,
-            ..rtr
-        },
-        to_rtr(rc),
-        "depth 129",
-    );
-    let mut bad = rtr;
-    bad.ah_attr.is_global = false;
-    refuses(&end, &bad, to_rtr(rc), "no GRH");
-    let mut bad = rtr;
-    bad.ah_attr.grh.sgid_index = 200;
-    refuses(&end, &bad, to_rtr(rc), "an empty GID entry");
-    let mut bad = rtr;
-    bad.ah_attr.grh.dgid = Gid::default();
-    refuses(&end, &bad, to_rtr(rc), "no destination");
-    let mut bad = rtr;
-    bad.ah_attr.port_num = 3;
-    refuses(&end, &bad, to_rtr(rc), "address handle on port 3");
-    end.side().modify(&rtr, to_rtr(rc)).expect("RTR");
-    let rts = right(QpState::Rts);
-    refuses(
-        &end,
-        &QpAttr { timeout: 32, ..rts },
-        to_rts(rc),
-        "timeout 32",
-    );
-    refuses(
-        &end,
-        &QpAttr {
-            retry_cnt: 8,
-            ..rts
-        },
-        to_rts(rc),
-        "retry_cnt 8",
-    );
-    refuses(
-        &end,
-        &QpAttr {
-            rnr_retry: 8,
-            ..rts
-        },
-        to_rts(rc),
-        "rnr_retry 8",
-    );
-    refuses(
-        &end,
-        &QpAttr {
-            max_rd_atomic: 129,
-            ..rts
-        },
-        to_rts(rc),
-        "depth 129",
-    );
-    end.side().modify(&rts, to_rts(rc)).expect("RTS");
+    refuses_then_takes(&end, QpState::Init, right, to_init(rc), &WRONG_INIT);
+    refuses_then_takes(&end, QpState::Rtr, right, to_rtr(rc), &WRONG_RTR);
+    refuses_then_takes(&end, QpState::Rts, right, to_rts(rc), &WRONG_RTS);
+}
+
+/// Each wrong change is refused and changes nothing: the right one is taken afterwards.
+fn refuses_then_takes(
+    end: &End,
+    qp_state: QpState,
+    right: QpAttr,
+    mask: AttrMask,
+    wrong: &[Wrong],
+) {
+    let right = QpAttr { qp_state, ..right };
+    let before = end.state();
+    for (name, spoil) in wrong {
+        let mut attr = right;
+        spoil(&mut attr);
+        assert_eq!(end.side().modify(&attr, mask), Err(EINVAL), "{name}");
+        assert_eq!(end.state(), before, "{name}");
+    }
+    end.side().modify(&right, mask).expect("the right values");
 }
 
 fn every_mtu(bench: &Bench) {

@@ -95,7 +95,7 @@ mod tests {
     use super::Timers;
 
     #[test]
-    fn those_whose_time_has_come_are_taken_and_no_others() {
+    fn due_timers_are_taken_and_no_others() {
         let (now, mut timers) = (Instant::now(), Timers::default());
         for milliseconds in [3, 1, 2, 1] {
             let number = timers.number();

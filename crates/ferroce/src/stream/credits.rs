@@ -168,7 +168,7 @@ mod tests {
     proptest! {
         #![proptest_config(config())]
         #[test]
-        fn whatever_is_done_in_whatever_order_there_is_a_receive(
+        fn every_order_of_steps_leaves_a_receive(
             sizes in (1..9_u16, 1..9_u16),
             steps in prop::collection::vec((0..2_usize, 0..4_u8), 0..400),
         ) {
@@ -178,10 +178,10 @@ mod tests {
                 let Credits { read, told, sent, heard, .. } = &mut end.credits;
                 [*read, *told, *sent, *heard] = [u32::MAX - 3; 4];
             }
-            for (who, what) in steps {
+            for (turn, step) in steps {
                 let [a, b] = &mut ends;
-                let (this, other) = if who == 0 { (a, b) } else { (b, a) };
-                match what {
+                let (this, other) = if turn == 0 { (a, b) } else { (b, a) };
+                match step {
                     0 => this.arrive(),
                     1 => this.read(),
                     2 => this.send(other),

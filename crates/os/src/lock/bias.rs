@@ -224,7 +224,8 @@ impl Bias {
         if me == UNKNOWN {
             return None;
         }
-        let has = |who: usize| move |place: &AtomicUsize| place.load(Ordering::Relaxed) == who;
+        let has =
+            |thread: usize| move |place: &AtomicUsize| place.load(Ordering::Relaxed) == thread;
         let own = self.places.iter().position(has(me));
         let place = own.or_else(|| self.places.iter().position(has(NOBODY)))?;
         self.places[place].store(me, Ordering::Relaxed);

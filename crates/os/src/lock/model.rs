@@ -99,7 +99,7 @@ impl Modelled {
 }
 
 #[test]
-fn the_owner_and_who_takes_the_lock_from_it_are_never_inside_together() {
+fn the_owner_and_a_thread_that_takes_its_lock_are_never_inside_together() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {

@@ -28,7 +28,7 @@ fn one_at_a_time() {
 }
 
 #[test]
-fn who_waits_long_gets_it_in_the_end() {
+fn a_thread_that_waits_long_gets_the_lock_in_the_end() {
     let (lock, asleep) = (Lock::new(()), Barrier::new(3));
     thread::scope(|scope| {
         let guard = lock.lock();

@@ -167,8 +167,8 @@ impl Identity {
 /// Whether a user of this process's namespace has a number in that of a process, if it is visible.
 /// Without `/proc` no namespace can be told from this one.
 fn is_mapped_for(user: u32, pid: i32) -> bool {
-    let read = |who: &str| {
-        let path = format!("/proc/{who}/uid_map");
+    let read = |process: &str| {
+        let path = format!("/proc/{process}/uid_map");
         uncancellable(|| fs::read_to_string(path)).ok()
     };
     let peer = read(&pid.to_string());
@@ -227,8 +227,9 @@ fn ranges(map: &str) -> impl Iterator<Item = UidRange> {
 
 /// Whether a process that this one can see has a PID namespace of its own, below this process's.
 fn is_apart(pid: i32) -> bool {
-    let depth = |who: &str| {
-        let status = uncancellable(|| fs::read_to_string(format!("/proc/{who}/status"))).ok()?;
+    let depth = |process: &str| {
+        let status =
+            uncancellable(|| fs::read_to_string(format!("/proc/{process}/status"))).ok()?;
         depth(&status)
     };
     depth(&pid.to_string()).is_some_and(|peer| depth("self").is_some_and(|own| peer > own))

@@ -164,7 +164,7 @@ fn both_ends_see_the_other_go() {
 /// What it was sent and did not read makes the kernel speak of a reset; its last words count all
 /// the same.
 #[test]
-fn who_goes_without_reading_is_heard() {
+fn last_words_of_an_end_that_leaves_without_reading_are_heard() {
     let (out, into) = pair();
     into.send(&[IoSlice::new(b"unread")]).expect("send");
     for words in [&b"last"[..], b"words"] {
@@ -179,7 +179,7 @@ fn who_goes_without_reading_is_heard() {
 }
 
 #[test]
-fn the_kernel_tells_who_is_there() {
+fn the_kernel_tells_the_credentials_of_the_peer() {
     let (out, into) = pair();
     assert_eq!(into.peer().expect("peer"), Credentials::own());
     assert_eq!(out.peer().expect("peer"), Credentials::own());

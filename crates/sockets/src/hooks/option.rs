@@ -7,7 +7,7 @@ use crate::address::Family;
 use crate::errno::{self, kept};
 use crate::next::hooks;
 use crate::stand_in::{self, StandIn};
-use crate::sys::{self, Address, Whose};
+use crate::sys::{self, Address, SocketEnd};
 use crate::table::{self, Kind, flag};
 use crate::{filter, replace};
 
@@ -122,12 +122,12 @@ unsafe fn answer(value: Option<c_int>, to: *mut c_void, room: *mut libc::socklen
 /// `room` is null, or the length of the memory at `to`. It is read only if the TCP socket is lost.
 unsafe fn shown(
     fd: c_int,
-    whose: Whose,
+    which: SocketEnd,
     to: *mut libc::sockaddr,
     room: *mut libc::socklen_t,
     go: impl Fn(c_int) -> c_int,
 ) -> c_int {
-    let is_unix = || kept(|| sys::name(fd, whose)).is_ok_and(|name| name.is_unix());
+    let is_unix = || kept(|| sys::name(fd, which)).is_ok_and(|name| name.is_unix());
     // A filter may forbid another call than the program's own.
     let asks = !filter::is_installed() && is_unix();
     let Some(stand_in) = asks.then(|| kept(|| stand_in::of(fd))).flatten() else {
@@ -139,9 +139,9 @@ unsafe fn shown(
     if to.is_null() || room.is_null() {
         return errno::fail(libc::EFAULT);
     }
-    let address = match whose {
-        Whose::Own => stand_in.own,
-        Whose::Peer => stand_in.peer,
+    let address = match which {
+        SocketEnd::Own => stand_in.own,
+        SocketEnd::Peer => stand_in.peer,
     };
     // SAFETY: neither is null, and the caller vouches for the length.
     unsafe { Address::from(address).write(to, room) };
@@ -151,12 +151,12 @@ unsafe fn shown(
 hooks! {
     getsockname: fn(fd: c_int, to: *mut libc::sockaddr, room: *mut libc::socklen_t) -> c_int, |next| {
         // SAFETY: what the program passed; the function's contract is the kernel's.
-        unsafe { shown(fd, Whose::Own, to, room, |fd| next()(fd, to, room)) }
+        unsafe { shown(fd, SocketEnd::Own, to, room, |fd| next()(fd, to, room)) }
     }
 
     getpeername: fn(fd: c_int, to: *mut libc::sockaddr, room: *mut libc::socklen_t) -> c_int, |next| {
         // SAFETY: what the program passed; the function's contract is the kernel's.
-        unsafe { shown(fd, Whose::Peer, to, room, |fd| next()(fd, to, room)) }
+        unsafe { shown(fd, SocketEnd::Peer, to, room, |fd| next()(fd, to, room)) }
     }
 
     getsockopt: fn(

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_has_one_message_under_way() {
+    fn a_sleeping_series_has_one_message_under_way() {
         let all = series(&BOTH, &[Transport::Rc], Waiting::Asleep, true);
         assert_eq!(all.len(), 5 + 2 * 5, "{all:?}");
         let is_stream = |series: &Series| series.to_string().ends_with("stream");

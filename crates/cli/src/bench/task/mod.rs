@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_held_against_who_sleeps() {
+    fn a_sleeping_series_is_held_against_a_sleeping_floor() {
         for path in [Path::Local, Path::Wire] {
             let verbs = Verb::ALL.into_iter();
             for verb in verbs.filter(|&verb| Waiting::Asleep.has(verb)) {
