@@ -278,14 +278,6 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
             rkey: Key((*wr).wr.rdma.rkey),
         }
     };
-    // SAFETY: the caller's promise; called only for opcodes that have this operand.
-    let atomic = || unsafe {
-        let remote = RemoteAddr {
-            addr: (*wr).wr.atomic.remote_addr,
-            rkey: Key((*wr).wr.atomic.rkey),
-        };
-        (remote, (*wr).wr.atomic.compare_add)
-    };
     let imm = || imm_or_key().to_ne_bytes();
     let key = || Key(imm_or_key());
     Ok(match opcode {
@@ -295,41 +287,81 @@ unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> 
         IBV_WR_RDMA_WRITE => SendOp::Write(rdma()),
         IBV_WR_RDMA_WRITE_WITH_IMM => SendOp::WriteImm(rdma(), imm()),
         IBV_WR_RDMA_READ => SendOp::Read(rdma()),
-        IBV_WR_ATOMIC_CMP_AND_SWP => {
-            let (remote, compare) = atomic();
-            // SAFETY: the caller's promise; the opcode has this operand.
-            let swap = unsafe { (*wr).wr.atomic.swap };
-            SendOp::CompareSwap {
-                remote,
-                compare,
-                swap,
-            }
-        }
-        IBV_WR_ATOMIC_FETCH_AND_ADD => {
-            let (remote, add) = atomic();
-            SendOp::FetchAdd { remote, add }
-        }
+        // SAFETY: the caller's promise; the opcode has these operands.
+        IBV_WR_ATOMIC_CMP_AND_SWP => unsafe { compare_swap(wr) },
+        // SAFETY: the caller's promise; the opcode has these operands but the value to swap.
+        IBV_WR_ATOMIC_FETCH_AND_ADD => unsafe { fetch_add(wr) },
         IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite(rdma()),
         IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(key()),
-        IBV_WR_BIND_MW => {
-            // SAFETY: the caller's promise; the window and the region are NULL or live.
-            unsafe {
-                let ibv_send_wr_bind_mw {
-                    mw,
-                    rkey,
-                    bind_info,
-                } = (*wr).bind_mw;
-                mw::bind_type_2(mw, rkey, &bind_info)?
-            }
-        }
-        IBV_WR_TSO => return Err(unbuilt("IBV_WR_TSO")),
-        IBV_WR_FLUSH => {
-            return Err(invalid(
-                "struct ibv_send_wr has no place for what a flush needs: post it with ibv_wr_flush",
-            ));
-        }
-        _ => return Err(invalid(format!("{opcode} is no work request opcode"))),
+        // SAFETY: the caller's promise; the opcode is a bind's.
+        IBV_WR_BIND_MW => unsafe { bind(wr) }?,
+        _ => return Err(no_operation(opcode)),
     })
+}
+
+/// A comparison with its operands.
+///
+/// # Safety
+/// `wr` points to a work request in which all operands of an atomic are initialised.
+#[inline(always)]
+unsafe fn compare_swap(wr: *const ibv_send_wr) -> SendOp {
+    // SAFETY: the caller's promise.
+    let operands = unsafe { (*wr).wr.atomic };
+    SendOp::CompareSwap {
+        remote: RemoteAddr {
+            addr: operands.remote_addr,
+            rkey: Key(operands.rkey),
+        },
+        compare: operands.compare_add,
+        swap: operands.swap,
+    }
+}
+
+/// An addition with its operands.
+///
+/// # Safety
+/// `wr` points to a work request in which the operands of an atomic are initialised; the value to
+/// swap need not be.
+#[inline(always)]
+unsafe fn fetch_add(wr: *const ibv_send_wr) -> SendOp {
+    // SAFETY: the caller's promise; only places are made of the union, and `swap` is not read.
+    unsafe {
+        let remote = RemoteAddr {
+            addr: (*wr).wr.atomic.remote_addr,
+            rkey: Key((*wr).wr.atomic.rkey),
+        };
+        let add = (*wr).wr.atomic.compare_add;
+        SendOp::FetchAdd { remote, add }
+    }
+}
+
+/// A bind of a window of type 2.
+///
+/// # Safety
+/// `wr` points to a work request whose bind is initialised, with a window and a region that are
+/// NULL or live.
+unsafe fn bind(wr: *const ibv_send_wr) -> Result<SendOp, Error> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let ibv_send_wr_bind_mw {
+            mw,
+            rkey,
+            bind_info,
+        } = (*wr).bind_mw;
+        mw::bind_type_2(mw, rkey, &bind_info)
+    }
+}
+
+/// Why an opcode cannot be posted.
+#[cold]
+fn no_operation(opcode: u32) -> Error {
+    match opcode {
+        IBV_WR_TSO => unbuilt("IBV_WR_TSO"),
+        IBV_WR_FLUSH => invalid(
+            "struct ibv_send_wr has no place for what a flush needs: post it with ibv_wr_flush",
+        ),
+        _ => invalid(format!("{opcode} is no work request opcode")),
+    }
 }
 
 /// A receive-queue work request.

@@ -26,12 +26,28 @@ const WAYS: [&str; 7] = [
     "block", "poll", "epoll", "level", "mix", "example", "threads",
 ];
 
-#[expect(clippy::too_many_lines, reason = "a list")]
+/// Looks up an address of the server.
+type Address = fn(&Stage) -> &'static str;
+/// Names of the address families, and the server's address of each.
+const FAMILIES: [(&str, Address); 2] = [("ipv4", Stage::ipv4), ("ipv6", Stage::ipv6)];
+
 pub(super) fn add(all: &mut Catalogue) {
-    for (name, ip) in [
-        ("ipv4", Stage::ipv4 as fn(&Stage) -> &'static str),
-        ("ipv6", Stage::ipv6),
-    ] {
+    operations(all);
+    without_server(all);
+    transfers(all);
+    asleep(all);
+    for case in PAIRED {
+        all.everywhere(&format!("c.failures.{case}"), 90, move |stage| {
+            failure(stage, case)
+        });
+    }
+    connection_manager(all);
+    failures_alone(all);
+}
+
+/// Each operation between a client and a server, once.
+fn operations(all: &mut Catalogue) {
+    for (name, ip) in FAMILIES {
         all.everywhere(&format!("c.client-server.{name}"), 60, move |stage| {
             served(stage, "client-server", &[], ip(stage), &[], 4)
         });
@@ -45,7 +61,10 @@ pub(super) fn add(all: &mut Catalogue) {
     all.everywhere("c.read-write.read", 60, |stage| {
         served(stage, "read-write", &["-r"], stage.ipv4(), &[], 2)
     });
-    without_server(all);
+}
+
+/// Many bytes, and many messages to a server of several clients.
+fn transfers(all: &mut Catalogue) {
     // Three chunks of 10 MiB and one that is not full.
     all.everywhere("c.file-transfer", 120, |stage| {
         served(stage, "file-transfer", &[], stage.ipv4(), &["33000001"], 1)
@@ -73,26 +92,17 @@ pub(super) fn add(all: &mut Catalogue) {
             1,
         )
     });
-    asleep(all);
-    for case in PAIRED {
-        all.everywhere(&format!("c.failures.{case}"), 90, move |stage| {
-            failure(stage, case)
-        });
-    }
+}
+
+/// The connection manager within one process.
+fn connection_manager(all: &mut Catalogue) {
     for place in PLACES.into_iter().filter(|p| !matches!(p, Place::Wire(_))) {
         for user in USERS {
             all.at("c.cm-rules", place, user, 60, |stage| {
                 let words = [&*stage.built("cm-rules"), stage.ipv4()];
                 stage.run(Side::A, &words).map(drop)
             });
-            for (name, ip, group) in [
-                (
-                    "ipv4",
-                    Stage::ipv4 as fn(&Stage) -> &'static str,
-                    "239.77.1.2",
-                ),
-                ("ipv6", Stage::ipv6, "ff15::77:1"),
-            ] {
+            for ((name, ip), group) in FAMILIES.into_iter().zip(["239.77.1.2", "ff15::77:1"]) {
                 let name = format!("c.cm-datagram.{name}");
                 all.at(&name, place, user, 60, move |stage| {
                     let program = stage.built("cm-datagram");
@@ -106,6 +116,10 @@ pub(super) fn add(all: &mut Catalogue) {
             }
         }
     }
+}
+
+/// Failures that the program stages with processes of its own.
+fn failures_alone(all: &mut Catalogue) {
     for place in PLACES {
         for user in USERS {
             for case in ALONE {
@@ -128,10 +142,7 @@ pub(super) fn add(all: &mut Catalogue) {
 
 /// Programs that need no other process.
 fn without_server(all: &mut Catalogue) {
-    for (name, ip) in [
-        ("ipv4", Stage::ipv4 as fn(&Stage) -> &'static str),
-        ("ipv6", Stage::ipv6),
-    ] {
+    for (name, ip) in FAMILIES {
         for program in ["rsockets", "rsocket-datagrams"] {
             let name = format!("c.{program}.{name}");
             all.at(&name, Place::OneSpace, User::Ordinary, 60, move |stage| {
