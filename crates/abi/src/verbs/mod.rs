@@ -37,6 +37,7 @@ mod qp_ex;
 mod qp_open;
 mod rates;
 mod rereg;
+mod send_op;
 mod srq;
 mod sysfs;
 mod unbuilt;
