@@ -82,7 +82,8 @@
 //! 16 at a time, [`poll_into`] takes 45 more than C's 87. Futures with buffers take 250 more for
 //! posting, and scopes 290. Nothing is allocated for an operation in steady state.
 //! `cargo xtask instructions` counts instructions, and tells the lines "safe over raw", "owned over
-//! raw" and "scoped over raw"; `cargo bench -p ferroce --features tokio --bench side_by_side` takes times.
+//! raw" and "scoped over raw"; `cargo bench -p ferroce --features tokio --bench side_by_side` takes
+//! times.
 //!
 //! # What does it do, and why did a call fail?
 //! The software device tells by events of [tracing](https://docs.rs/tracing), which the program's

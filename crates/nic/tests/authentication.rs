@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use common::key::{KeyFile, run_keyed};
-use common::{Buffer, End, INIT, attributes, cap, has_wire, pair, pattern, run_alone, wait_for};
+use common::{Buffer, End, INIT, attributes, cap, pair, pattern, run_alone, wait_for};
 use ferroce_nic::{Ah, Asker, Denial, Nic};
 use ferroce_proto::ids::{Gid, Psn, Qpn};
 use ferroce_proto::verbs::{AttrMask, Mtu, QpAttr, QpState, QpType, SendOp};
@@ -43,9 +43,6 @@ fn the_program_makes_the_rounds_of_the_handshake_where_no_thread_does() {
 #[test]
 #[ignore = "run by the tests above"]
 fn child_reliable() {
-    if !has_wire() {
-        return;
-    }
     let bad = std::env::var_os("FERROCE_FAULT").is_some();
     for mtu in [Mtu::B256, Mtu::B1024, Mtu::B4096] {
         let (a, b) = pair(mtu);
@@ -92,9 +89,6 @@ fn unreliable_messages_with_a_key() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_unreliable() {
-    if !has_wire() {
-        return;
-    }
     let (a, b) = (End::of(QpType::Uc, cap()), End::of(QpType::Uc, cap()));
     for (own, peer) in [(&a, &b), (&b, &a)] {
         let attr = attributes(peer.qp.qpn(), peer.gid(), Mtu::B1024);
@@ -139,9 +133,6 @@ fn a_peer_with_another_key_is_refused() {
 #[test]
 #[ignore = "run by the tests above"]
 fn child_asks() {
-    if !has_wire() {
-        return;
-    }
     let program = std::env::current_exe().expect("this program");
     let mut peer = Command::new(program);
     peer.args(["--exact", "child_is_asked", "--ignored", "--nocapture"]);
@@ -247,9 +238,6 @@ fn put(from: Gid, to: Gid, mut packet: Vec<u8>) {
 #[test]
 #[ignore = "run by the test above"]
 fn child_forged() {
-    if !has_wire() {
-        return;
-    }
     let keyed = std::env::var_os("FERROCE_KEY_FILE").is_some();
     let (a, b) = pair(Mtu::B1024);
     let there = Buffer::new(&b.pd, vec![0; 64]);
@@ -289,9 +277,6 @@ fn what_the_key_does_not_cover_is_refused() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_uncovered() {
-    if !has_wire() {
-        return;
-    }
     let end = End::of(QpType::Ud, cap());
     let group = Gid::from_ip("239.1.2.3".parse().expect("an address"));
     let ah = attributes(Qpn::default(), group, Mtu::B1024).ah_attr;

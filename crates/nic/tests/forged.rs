@@ -8,9 +8,7 @@ mod common;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Plain};
 
 use common::stranger::claim_slot;
-use common::{
-    Buffer, End, attributes, cap, has_wire, pair, pattern, run_on_wire, wait_for, way_to,
-};
+use common::{Buffer, End, attributes, cap, pair, pattern, run_on_wire, wait_for, way_to};
 use ferroce_nic::DropReason;
 use ferroce_os::udp::{RecvRing, UdpSocket};
 use ferroce_os::unix::SeqListener;
@@ -194,9 +192,6 @@ fn a_peer_is_a_ferroce_only_once_it_has_echoed() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_echo() {
-    if !has_wire() {
-        return;
-    }
     let mut peer = Peer::connect();
     // The first packet: it is asked what it is.
     peer.send_in_turn();
@@ -249,9 +244,6 @@ fn one_datagram_takes_no_connection_off_its_path() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_migrated() {
-    if !has_wire() {
-        return;
-    }
     let mut peer = Peer::connect();
     let qp = &peer.end.qp;
     let alternate = QpAttr {
@@ -297,9 +289,6 @@ fn packets_ahead_of_their_turn_do_no_harm() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_ahead() {
-    if !has_wire() {
-        return;
-    }
     const LEN: usize = 3000;
     const MESSAGES: usize = 8;
     let (a, b) = pair(Mtu::B1024);

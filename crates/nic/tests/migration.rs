@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use common::key::{KeyFile, run_keyed};
 use common::{
-    Buffer, End, attributes, cap, has_wire, loopback, pair, pattern, run_on_wire, wait_for, way_to,
+    Buffer, End, attributes, cap, loopback, pair, pattern, run_on_wire, wait_for, way_to,
 };
 use ferroce_nic::{Asker, Denial, Nic};
 use ferroce_proto::ids::Gid;
@@ -150,9 +150,6 @@ fn with_a_key() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_with_a_key() {
-    if !has_wire() {
-        return;
-    }
     a_program_migrates();
     let dropped = Nic::denied_at(&loopback(), Asker::Host, Denial::Unauthenticated);
     assert_eq!(dropped, 0);
@@ -181,7 +178,5 @@ fn over_the_wire() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_over_the_wire() {
-    if has_wire() {
-        both_ends_migrate();
-    }
+    both_ends_migrate();
 }

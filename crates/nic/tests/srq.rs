@@ -5,7 +5,7 @@ mod common;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use common::{Buffer, End, cap, has_wire, pattern, run_on_wire, wait_for};
+use common::{Buffer, End, cap, pattern, run_on_wire, wait_for};
 use ferroce_nic::{AsyncSubject, Qp, QpInit, Srq, SrqAttr};
 use ferroce_proto::verbs::{
     AsyncEvent, AttrMask, Mtu, QpAttr, QpState, QpType, RecvWr, SendOp, Wc, WcStatus,
@@ -164,9 +164,7 @@ fn many_queue_pairs_take_from_one_stock_over_a_bad_wire() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_stock_for_many() {
-    if has_wire() {
-        a_stock_for_many();
-    }
+    a_stock_for_many();
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Buffer, End, has_wire, pair, pattern, run_on_wire, wait_for};
+use common::{Buffer, End, pair, pattern, run_on_wire, wait_for};
 use ferroce_proto::rc::Noted;
 use ferroce_proto::verbs::{Mtu, SendOp, WcImm, WcStatus};
 
@@ -36,9 +36,6 @@ fn a_long_transfer_over_a_slow_and_lossy_wire() {
 #[test]
 #[ignore = "run by the tests above"]
 fn child_all_operations() {
-    if !has_wire() {
-        return;
-    }
     for mtu in [Mtu::B256, Mtu::B1024, Mtu::B4096] {
         let (a, b) = pair(mtu);
         let sent = pattern(60_000, 9);
@@ -100,9 +97,6 @@ fn child_all_operations() {
 #[test]
 #[ignore = "run by the tests above"]
 fn child_long_transfer() {
-    if !has_wire() {
-        return;
-    }
     let (a, b) = pair(Mtu::B4096);
     let len = 4 << 20;
     let (here, there) = (
@@ -133,9 +127,6 @@ fn what_goes_wrong_on_a_wire_is_counted() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_counts() {
-    if !has_wire() {
-        return;
-    }
     let counted = |end: &End| Noted::ALL.map(|what| end.context.device().counters().noted(what));
     let (a, b) = pair(Mtu::B256);
     assert_eq!(counted(&a), [0; Noted::ALL.len()]);

@@ -408,9 +408,15 @@ pub(crate) fn pattern(len: usize, seed: u64) -> Vec<u8> {
 /// Runs an ignored test of this program in a process of its own, with more in its environment. What
 /// it printed.
 pub(crate) fn run_alone(test: &str, environment: &[(&str, &str)]) -> String {
+    run_again(&[test, "--ignored"], environment)
+}
+
+/// Runs this program's test in a process of its own; what it printed.
+fn run_again(which: &[&str], environment: &[(&str, &str)]) -> String {
     let program = std::env::current_exe().expect("this program");
     let output = Command::new(program)
-        .args(["--exact", test, "--ignored", "--nocapture"])
+        .args(["--exact", "--nocapture"])
+        .args(which)
         .envs(environment.iter().copied())
         .output()
         .expect("started");
@@ -424,34 +430,10 @@ pub(crate) fn run_on_wire(test: &str, fault: &str) {
     assert!(text.contains("1 passed"), "{text}");
 }
 
-/// Runs a test of this program, which must succeed, once more in a process that sends even to
-/// itself over UDP. False if there is no wire: somebody else may own the port.
+/// Runs a test of this program, which is no ignored one, once more in a process that sends even to
+/// itself over UDP.
 #[track_caller]
-pub(crate) fn runs_over_the_wire(test: &str) -> bool {
-    let output = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", test, "--nocapture"])
-        .env("FERROCE_PATH", "wire")
-        .output()
-        .expect("started");
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    let has_wire = !text.contains("UDP port 4791");
-    if has_wire {
-        let passed = output.status.success() && text.contains("1 passed");
-        assert!(passed, "{test}: {text}");
-    } else {
-        println!("no wire here, nothing is tested: {text}");
-    }
-    has_wire
-}
-
-/// Whether there is a wire: somebody else may own the port.
-pub(crate) fn has_wire() -> bool {
-    Nic::get().expect("a device");
-    let (a, b) = (End::new(cap()), End::new(cap()));
-    let connected = a.try_connect(b.qp.qpn(), b.gid(), Mtu::B1024);
-    if let Err(e) = &connected {
-        println!("no wire here, nothing is tested: {e}");
-        assert_eq!(e.errno, libc::ENETUNREACH);
-    }
-    connected.is_ok()
+pub(crate) fn run_over_the_wire(test: &str) {
+    let text = run_again(&[test], &[("FERROCE_PATH", "wire")]);
+    assert!(text.contains("1 passed"), "{test}: {text}");
 }

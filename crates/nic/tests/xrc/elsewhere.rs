@@ -15,7 +15,7 @@ use ferroce_proto::ids::{Qpn, Srqn};
 use ferroce_proto::verbs::{QpType, RecvWr, SendOp, WcImm, WcStatus};
 
 use super::common::key::{KeyFile, run_keyed};
-use super::common::{Buffer, End, cap, has_wire, next_completion, pattern, run_on_wire, wait_for};
+use super::common::{Buffer, End, cap, next_completion, pattern, run_on_wire, wait_for};
 use super::{CREATE, World};
 
 const LEN: usize = 200_000;
@@ -274,9 +274,7 @@ fn messages_reach_a_queue_of_another_process_with_a_key() {
 #[test]
 #[ignore = "run by the tests above"]
 fn child_messages_reach_the_queue() {
-    if has_wire() {
-        messages_reach_the_queue();
-    }
+    messages_reach_the_queue();
 }
 
 #[test]

@@ -11,8 +11,7 @@ use ferroce_proto::verbs::{
 
 use super::common::key::{KeyFile, run_keyed};
 use super::common::{
-    Buffer, End, INIT, RTR, attributes, cap, has_wire, next_completion, pattern, run_on_wire,
-    wait_for,
+    Buffer, End, INIT, RTR, attributes, cap, next_completion, pattern, run_on_wire, wait_for,
 };
 use super::elsewhere::{Other, file, named, open};
 use super::{CREATE, World, connect, initiator};
@@ -140,9 +139,7 @@ fn a_target_of_another_process_is_used_over_a_bad_wire() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_used_through_a_handle() {
-    if has_wire() {
-        used_through_a_handle();
-    }
+    used_through_a_handle();
 }
 
 /// The owner's thread that makes progress would have to wait for the peer's host.
@@ -155,9 +152,6 @@ fn with_a_key_only_the_owner_of_a_target_connects_it() {
 #[test]
 #[ignore = "run by the test above"]
 fn child_with_a_key() {
-    if !has_wire() {
-        return;
-    }
     let shared = Shared::new();
     let attr = attributes(shared.peer.qp.qpn(), shared.peer.gid(), Mtu::B1024);
     let change = |qp_state, mask| shared.target.modify(&QpAttr { qp_state, ..attr }, mask);

@@ -187,8 +187,8 @@ impl Retry {
         true
     }
 
-    /// Whether the peer has been without a receive for so long that the program is to be told, which
-    /// it is once for each wait.
+    /// Whether the peer has been without a receive for so long that the program is to be told. Once
+    /// for each wait.
     pub(super) fn waits_long(&mut self, now: Time) -> bool {
         let first = self.first_rnr_nak;
         let is_long = first.is_some_and(|first| now.since(first) >= LONG_WAIT);
