@@ -6,12 +6,13 @@
 //! destroyed, in the state in which it is, and without work whose `wr_id` this crate did not give,
 //! unless nothing polls its completion queue by this crate.
 //!
-//! Each object is made of a raw one, too: `from_raw` owns the C object and destroys it,
-//! `borrow_raw` leaves that to the caller. So a region of device memory is made by C's
-//! function, and used here. So is a queue pair of an adapter's own kind, such as EFA's SRD, by
-//! [`from_raw_driver`](crate::qp::QueuePair::from_raw_driver). What is passed beside the pointer
-//! (context, domain, the parts of a [queue pair](crate::qp::QueuePair::from_raw)) is kept as long
-//! as the object. Shared receive queues and targets of XRC have functions of their own:
+//! Each object but a [`Device`](crate::device::Device) is made of a raw one, too: `from_raw` owns
+//! the C object and destroys it, `borrow_raw` leaves that to the caller. So a region of device
+//! memory is made by C's function, and used here. So is a queue pair of an adapter's own kind, such
+//! as EFA's SRD, by [`from_raw_driver`](crate::qp::QueuePair::from_raw_driver). What is passed
+//! beside the pointer (context, domain, the parts of a [queue
+//! pair](crate::qp::QueuePair::from_raw)) is kept as long as the object. Shared receive queues and
+//! targets of XRC have functions of their own:
 //! [`from_raw_xrc`](crate::srq::SharedReceiveQueue::from_raw_xrc) and
 //! [`from_raw_target`](crate::qp::QueuePair::from_raw_target). For queues and queue pairs it is
 //! held against what C says of them, as far as the provider says it. C does not say by which
@@ -41,5 +42,5 @@
 
 pub use ferroce_abi::cm_types::{rdma_cm_id, rdma_event_channel};
 pub use ferroce_abi::types::{
-    ibv_ah, ibv_context, ibv_cq, ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_srq, ibv_xrcd,
+    ibv_ah, ibv_context, ibv_cq, ibv_device, ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_srq, ibv_xrcd,
 };

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
@@ -22,7 +22,8 @@ use ferroce_abi::cm_types::RDMA_CM_EVENT_USER;
 use ferroce_abi::rdmacm::rdma_write_cm_event;
 use ferroce_abi::types::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE};
 use ferroce_abi::verbs::{
-    ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova,
+    ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_get_device_name, ibv_open_device,
+    ibv_reg_dmabuf_mr, ibv_reg_mr, ibv_reg_mr_iova,
 };
 
 use common::bare::{Bare, contents};
@@ -156,6 +157,27 @@ fn a_region_without_an_address_is_for_work_only() {
 
 fn there<T>(made: *mut T) -> NonNull<T> {
     NonNull::new(made).expect("C made it")
+}
+
+/// C names and opens a device of this crate, and the context that it gives is used here.
+#[test]
+fn a_device_is_opened_by_c() {
+    if std::env::var("FERROCE_TEST_PROVIDER").as_deref() == Ok("system") {
+        return;
+    }
+    for device in common::provider().devices().unwrap() {
+        // SAFETY: a device that `device` keeps.
+        let name = unsafe { CStr::from_ptr(ibv_get_device_name(device.as_raw())) };
+        assert_eq!(name.to_str().unwrap(), device.name());
+        // SAFETY: the same.
+        let context = there(unsafe { ibv_open_device(device.as_raw()) });
+        // SAFETY: it was opened just now, and nothing else closes it.
+        let context = unsafe { Context::from_raw(&common::provider(), context) };
+        // SAFETY: an open context.
+        assert_eq!(unsafe { (*context.as_raw()).device }, device.as_raw());
+        drop(device);
+        assert!(context.limits().is_ok());
+    }
 }
 
 /// A context and a domain of C's own are borrowed, and are still there afterwards.

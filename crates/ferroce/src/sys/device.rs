@@ -60,7 +60,7 @@ impl Drop for DeviceListHandle {
 #[derive(Clone)]
 pub(crate) struct DeviceHandle {
     list: Arc<DeviceListHandle>,
-    raw: *mut ibv_device,
+    pub(super) raw: *mut ibv_device,
 }
 
 // SAFETY: C's devices may be used by any thread.

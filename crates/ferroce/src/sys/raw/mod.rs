@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 
 use crate::cm::{EventChannel, Id};
 use crate::cq::CompletionQueue;
-use crate::device::Context;
+use crate::device::{Context, Device};
 use crate::mem::{MemoryRegion, MemoryWindow, ProtectionDomain};
 use crate::qp::QueuePair;
 use crate::raw::{
-    ibv_ah, ibv_context, ibv_cq, ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_srq, ibv_xrcd, rdma_cm_id,
-    rdma_event_channel,
+    ibv_ah, ibv_context, ibv_cq, ibv_device, ibv_mr, ibv_mw, ibv_pd, ibv_qp, ibv_srq, ibv_xrcd,
+    rdma_cm_id, rdma_event_channel,
 };
 use crate::srq::{SharedReceiveQueue, XrcDomain};
 use crate::transport::Transport;
@@ -33,6 +33,7 @@ macro_rules! as_raw {
 }
 
 as_raw! {
+    Device: ibv_device, this => this.0.raw;
     Context: ibv_context, this => this.0.raw.as_ptr();
     ProtectionDomain: ibv_pd, this => this.0.raw.as_ptr();
     MemoryRegion: ibv_mr, this => this.region().raw().as_ptr();
