@@ -5,6 +5,7 @@
 mod common;
 
 use std::fmt::Debug;
+use std::io;
 use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use common::{address, on_rxe, provider};
 use ferroce::Error;
 use ferroce::cm::{ConnectionParameters, EventKind, Id, Membership};
 use ferroce::cq::CompletionQueue;
-use ferroce::mem::{RemoteAccess, RemoteAddress};
+use ferroce::mem::{Access, MemoryRegion, ProtectionDomain, RemoteAccess, RemoteAddress};
 use ferroce::qp::{LinkParameters, Operation, QueuePair, QueuePairBuilder, QueuePairCapacities};
 use ferroce::srq::SharedReceiveQueue;
 use ferroce::transport::{Rc, Ud};
@@ -236,9 +237,7 @@ fn what_needs_a_device_is_refused_while_there_is_none() {
         refuses(&everywhere, &bare);
         // It is known when the event was taken.
         let resolving = new();
-        resolving
-            .resolve_address((address(), 1).into(), TIMEOUT)
-            .unwrap();
+        resolving.resolve_address((address(), 1), TIMEOUT).unwrap();
         assert!(resolving.context().is_none());
         let early = resolving.resolve_route(TIMEOUT);
         says(early, EINVAL, &["rdma_resolve_route", "its event taken"]);
@@ -289,4 +288,42 @@ fn failed_work_says_where_to_look() {
     a.post_send(2, Operation::Send, &bytes).unwrap();
     let failed = bare.completions.wait().unwrap().result.map_err(Error::from);
     says(failed, None, &["IBV_WC_WR_FLUSH_ERR", "not begun"]);
+}
+
+/// What `?` makes of refused work: the error itself, which an error of [`std::io`] keeps.
+#[track_caller]
+fn is_of_arguments(error: Error, kept: io::Error) {
+    let said = error.to_string();
+    assert!(matches!(error, Error::Misuse(_)), "{said}");
+    assert_eq!(kept.kind(), io::ErrorKind::InvalidInput);
+    let kept = kept.get_ref().and_then(|kept| kept.downcast_ref::<Error>());
+    assert_eq!(kept.map(Error::to_string), Some(said));
+}
+
+#[test]
+fn refused_batches_and_bytes_become_errors() {
+    let bare = Bare::new();
+    let (a, _b) = bare.pair::<Rc>();
+    let elsewhere = ProtectionDomain::new(&bare.context).unwrap();
+    let region = MemoryRegion::new(&elsewhere, 8, Access::LocalWrite).unwrap();
+    let refused = || {
+        let bytes = [region.slice(0..8).unwrap()];
+        let batch = a.batch().send(1, Operation::Send, &bytes);
+        let refused = batch.post().unwrap_err();
+        assert_eq!(refused.posted, 0);
+        assert!(refused.to_string().starts_with("after 0 of the batch: "));
+        refused
+    };
+    is_of_arguments(refused().into(), refused().into());
+    let mut room = [5; 16];
+    bare.domain.scope(TIMEOUT, |scope| {
+        let (one, other) = scope.register_mut(&mut room).unwrap().split_at(8);
+        let refused = |bytes| {
+            let refused = scope.fetch(&a, Operation::Send, bytes).unwrap_err();
+            // The bytes came back.
+            assert_eq!(*refused.bytes, [5; 8]);
+            refused
+        };
+        is_of_arguments(refused(one).into(), refused(other).into());
+    });
 }

@@ -86,8 +86,7 @@ impl Datagrams {
     fn resolved(port: u16) -> Self {
         let channel = provider().event_channel().unwrap();
         let id = Id::for_datagrams(&channel).unwrap();
-        id.resolve_address((address(), port).into(), TIMEOUT)
-            .unwrap();
+        id.resolve_address((address(), port), TIMEOUT).unwrap();
         expect(&channel, EventKind::AddressResolved);
         id.resolve_route(TIMEOUT).unwrap();
         expect(&channel, EventKind::RouteResolved);

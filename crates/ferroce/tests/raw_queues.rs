@@ -320,7 +320,7 @@ fn identifiers_of_c_connect_as_those_of_the_crate() {
                 (channel, id)
             }
         };
-        let to = (common::address(), listening.port()).into();
+        let to = (common::address(), listening.port());
         id.resolve_address(to, TIMEOUT).unwrap();
         channel.expect(EventKind::AddressResolved).unwrap();
         id.resolve_route(TIMEOUT).unwrap();

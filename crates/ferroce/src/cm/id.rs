@@ -13,7 +13,7 @@ use ferroce_abi::cm_types::{
 
 use super::{ConnectionParameters, EventChannel, IdKey};
 use crate::device::Context;
-use crate::endpoint::addresses;
+use crate::endpoint::addresses::{self, Source};
 use crate::qp::QueuePair;
 use crate::sys::{IdOption, Identifier};
 use crate::transport::Ud;
@@ -35,7 +35,7 @@ use crate::{Error, Result};
 /// listener.listen(8)?;
 /// let client = EventChannel::new()?;
 /// let id = Id::new(&client)?;
-/// id.resolve_address(([127, 0, 0, 1], listener.port()).into(), limit)?;
+/// id.resolve_address(("127.0.0.1", listener.port()), limit)?;
 /// client.expect(EventKind::AddressResolved)?;
 /// id.resolve_route(limit)?;
 /// client.expect(EventKind::RouteResolved)?;
@@ -170,27 +170,34 @@ impl Id {
 
     /// Finds the device for an address of a peer (`rdma_resolve_addr(3)`), within that time, of
     /// which whole milliseconds count. [`AddressResolved`](crate::cm::EventKind::AddressResolved)
-    /// or [`AddressError`](crate::cm::EventKind::AddressError) follows.
+    /// or [`AddressError`](crate::cm::EventKind::AddressError) follows. A name may stand for
+    /// several addresses, of which it takes the first for which the call succeeds, as
+    /// [`bind`](Self::bind) does. An event of failure tries no other one.
     ///
     /// # Errors
     /// EINVAL in the wrong state.
-    pub fn resolve_address(&self, to: SocketAddr, timeout: Duration) -> Result<()> {
-        self.0.resolve_address(None, to, milliseconds(timeout)?)
+    pub fn resolve_address(&self, to: impl ToSocketAddrs, timeout: Duration) -> Result<()> {
+        let timeout = milliseconds(timeout)?;
+        addresses::first_of(to, |to| self.0.resolve_address(None, to, timeout))
     }
 
     /// [`resolve_address`](Self::resolve_address), from a local address, which says which device to
-    /// use. Port 0 means any free one.
+    /// use: of several the first of the peer's family. Port 0 means any free one.
     ///
     /// # Errors
     /// As that, and as [`bind`](Self::bind).
     pub fn resolve_address_from(
         &self,
-        from: SocketAddr,
-        to: SocketAddr,
+        from: impl ToSocketAddrs,
+        to: impl ToSocketAddrs,
         timeout: Duration,
     ) -> Result<()> {
-        self.0
-            .resolve_address(Some(from), to, milliseconds(timeout)?)
+        let timeout = milliseconds(timeout)?;
+        let source = Source::of(from);
+        addresses::first_of(to, |to| {
+            let from = source.towards(to)?;
+            self.0.resolve_address(from, to, timeout)
+        })
     }
 
     /// Finds the way to the peer (`rdma_resolve_route(3)`), within that time, of which whole

@@ -33,16 +33,16 @@ pub(crate) fn first_of<T>(
 
 /// Own addresses that were looked up, of which one is chosen by its peer's family.
 #[derive(Clone, Default)]
-pub(super) struct Source(Option<Arc<io::Result<Vec<SocketAddr>>>>);
+pub(crate) struct Source(Option<Arc<io::Result<Vec<SocketAddr>>>>);
 
 impl Source {
-    pub(super) fn of(addresses: impl ToSocketAddrs) -> Self {
+    pub(crate) fn of(addresses: impl ToSocketAddrs) -> Self {
         let found = addresses.to_socket_addrs();
         Self(Some(Arc::new(found.map(Iterator::collect))))
     }
 
     /// The first of the peer's family, or of all if there is none; none if any will do.
-    pub(super) fn towards(&self, peer: SocketAddr) -> Result<Option<SocketAddr>> {
+    pub(crate) fn towards(&self, peer: SocketAddr) -> Result<Option<SocketAddr>> {
         let Some(found) = &self.0 else {
             return Ok(None);
         };

@@ -58,7 +58,7 @@ pub(crate) fn listener() -> (EventChannel, Id) {
 pub(crate) fn resolved(port: u16) -> (EventChannel, Id) {
     let channel = provider().event_channel().expect("a channel");
     let id = Id::new(&channel).expect("an identifier");
-    id.resolve_address((address(), port).into(), TIMEOUT)
+    id.resolve_address((address(), port), TIMEOUT)
         .expect("resolving");
     channel
         .expect(EventKind::AddressResolved)
