@@ -241,4 +241,91 @@ mod tests {
         let gone = WorkError::new(WorkStatus::RETRIES_EXCEEDED, 0, None);
         assert_eq!(io::Error::from(gone).kind(), io::ErrorKind::TimedOut);
     }
+    /// The kind of each variant, and of each event and status that one distinguishes.
+    #[test]
+    fn each_error_has_its_kind() {
+        use io::ErrorKind as Kind;
+        let unexpected = |event| Error::Unexpected {
+            expected: EventKind::Established,
+            event,
+            status: 0,
+        };
+        let system = |errno| Error::errno("ibv_create_cq", errno);
+        let limit = std::time::Duration::ZERO;
+        let rejected = Error::Rejected {
+            reason: RejectReason::NO_LISTENER,
+            private_data: Vec::new(),
+        };
+        let kinds = [
+            (system(libc::EINVAL), Kind::InvalidInput),
+            (system(libc::ENOMEM), Kind::OutOfMemory),
+            (system(libc::EADDRINUSE), Kind::AddrInUse),
+            (
+                Error::NoSystemLibrary {
+                    library: "libibverbs.so.1",
+                    reason: String::new(),
+                },
+                Kind::NotFound,
+            ),
+            (
+                Error::OutOfRange {
+                    start: 1,
+                    end: 3,
+                    length: 2,
+                },
+                Kind::InvalidInput,
+            ),
+            (Error::Unaligned { start: 1 }, Kind::InvalidInput),
+            (Error::Misuse("wrong"), Kind::InvalidInput),
+            (
+                Error::Limit {
+                    object: "pool",
+                    what: "bytes",
+                    asked: 2,
+                    limit: 1,
+                },
+                Kind::InvalidInput,
+            ),
+            (rejected, Kind::ConnectionRefused),
+            (Error::Protocol("no stream"), Kind::InvalidData),
+            (
+                Error::TimedOut {
+                    what: "a peer",
+                    limit,
+                },
+                Kind::TimedOut,
+            ),
+            (unexpected(EventKind::AddressError), Kind::AddrNotAvailable),
+            (unexpected(EventKind::RouteError), Kind::AddrNotAvailable),
+            (unexpected(EventKind::Unreachable), Kind::HostUnreachable),
+            (unexpected(EventKind::Disconnected), Kind::ConnectionReset),
+            (unexpected(EventKind::DeviceRemoval), Kind::ConnectionReset),
+        ];
+        for (error, kind) in kinds {
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+    }
+
+    #[test]
+    fn failed_work_has_its_kind() {
+        use io::ErrorKind as Kind;
+        let kinds = [
+            (WorkStatus::RETRIES_EXCEEDED, Kind::TimedOut),
+            (WorkStatus::RECEIVER_NOT_READY, Kind::TimedOut),
+            (WorkStatus::RESPONSE_TIMEOUT, Kind::TimedOut),
+            (WorkStatus::LOCAL_PROTECTION, Kind::PermissionDenied),
+            (WorkStatus::LOCAL_ACCESS, Kind::PermissionDenied),
+            (WorkStatus::REMOTE_ACCESS, Kind::PermissionDenied),
+            (WorkStatus::WINDOW_BIND, Kind::PermissionDenied),
+            (WorkStatus::LOCAL_LENGTH, Kind::InvalidInput),
+            (WorkStatus::LOCAL_OPERATION, Kind::InvalidInput),
+            (WorkStatus::REMOTE_INVALID_REQUEST, Kind::InvalidInput),
+            (WorkStatus::FLUSHED, Kind::ConnectionReset),
+            (WorkStatus(999), Kind::Other),
+        ];
+        for (status, kind) in kinds {
+            let error = Error::Work(WorkError::new(status, 0, None));
+            assert_eq!(error.kind(), kind, "{error}");
+        }
+    }
 }

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use common::door::{connect, connector, endpoint, incoming, listener};
 use common::{DEADLINE, address, on_rxe, provider};
 use ferroce::Error;
-use ferroce::cm::{Id, RejectReason};
-use ferroce::cq::{Timestamps, WorkKind, WorkStatus};
+use ferroce::cm::{ConnectionParameters, Id, RejectReason};
+use ferroce::cq::{CompletionQueue, Timestamps, WorkKind, WorkStatus};
 use ferroce::endpoint::{Connection, Endpoint, Incoming};
-use ferroce::mem::Access;
+use ferroce::mem::{Access, MemoryRegion};
 use ferroce::qp::{Operation, QueuePairBuilder, Work};
 use ferroce::srq::SharedReceiveQueue;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -177,6 +177,76 @@ fn the_program_has_the_last_word_on_the_queue_pair() {
     let (result, came) = server.wait(came.unwrap()).unwrap();
     result.unwrap();
     assert_eq!(&*came, b"silent");
+}
+
+/// Receives complete in a queue of the program's own, which the endpoint leaves alone; sends in the
+/// endpoint's.
+#[test]
+fn receives_of_a_connection_complete_in_a_queue_of_their_own() {
+    let here = endpoint();
+    let (listener, address) = listener(&here);
+    let client = thread::spawn(move || connect(&endpoint(), address).wait());
+    let received = Arc::new(OnceLock::new());
+    let made = Arc::clone(&received);
+    let finish = move |builder: QueuePairBuilder| {
+        let own = CompletionQueue::new(&builder.domain().context(), 8)?;
+        Ok(builder.receive_completions(made.get_or_init(|| own)))
+    };
+    let prepared = incoming(&listener).queue_pair(finish).prepare().unwrap();
+    let receives = received.get().unwrap();
+    let room = MemoryRegion::new(prepared.connection().domain(), 16, Access::LocalWrite).unwrap();
+    let queue_pair = prepared.connection().queue_pair();
+    let bytes = [room.slice(0..16).unwrap()];
+    queue_pair.post_receive(7, &bytes).unwrap();
+    let server = prepared.establish().wait().unwrap();
+    let client = client.join().unwrap().unwrap();
+    let message = client.buffer_of(b"to the queue").unwrap();
+    let sent = client.queue_pair().submit_buffer(Operation::Send, message);
+    client.wait(sent.unwrap()).unwrap().0.unwrap();
+    // No driver has it: it is waited for.
+    let completion = receives.wait_timeout(DEADLINE).unwrap().unwrap();
+    assert_eq!((completion.tag, completion.result.unwrap().bytes), (7, 12));
+    let mut came = [0; 12];
+    room.read(0, &mut came).unwrap();
+    assert_eq!(&came, b"to the queue");
+    let receive = client
+        .queue_pair()
+        .receive_buffer(client.buffer(8).unwrap());
+    let answer = server.buffer_of(b"answer").unwrap();
+    let sent = server.queue_pair().submit_buffer(Operation::Send, answer);
+    server.wait(sent.unwrap()).unwrap().0.unwrap();
+    assert_eq!(receives.poll().unwrap(), None);
+    let (result, came) = client.wait(receive.unwrap()).unwrap();
+    result.unwrap();
+    assert_eq!(&*came, b"answer");
+}
+
+/// Each side says how often the other tries again while it has no receive; the one that connects
+/// says for both how often they try after a loss.
+#[test]
+fn both_sides_set_how_often_is_tried_again() {
+    let (listener, address) = listener(&endpoint());
+    let client = thread::spawn(move || {
+        let counts = ConnectionParameters::default()
+            .retry_count(3)
+            .rnr_retry_count(5);
+        let connector = connector(&endpoint()).parameters(counts);
+        connector.connect(address).wait().unwrap()
+    });
+    let counts = ConnectionParameters::default().rnr_retry_count(0);
+    let server = incoming(&listener).parameters(counts).accept().wait();
+    let (server, client) = (server.unwrap(), client.join().unwrap());
+    let of = |connection: &Connection| {
+        let info = connection.queue_pair().query().unwrap();
+        (info.retry_count, info.rnr_retry_count)
+    };
+    assert_eq!((of(&client), of(&server)), ((3, 0), (3, 5)));
+    // The client finds no receive and may not try again.
+    let message = client.buffer_of(b"too early").unwrap();
+    let sent = client.queue_pair().submit_buffer(Operation::Send, message);
+    let (result, _) = client.wait(sent.unwrap()).unwrap();
+    let status = result.unwrap_err().status;
+    assert_eq!(status, WorkStatus::RECEIVER_NOT_READY);
 }
 
 #[test]

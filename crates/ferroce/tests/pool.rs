@@ -8,7 +8,7 @@ use std::thread;
 use common::door::{connect, endpoint, incoming, listener};
 use ferroce::Error;
 use ferroce::endpoint::Connection;
-use ferroce::mem::BufferPool;
+use ferroce::mem::{Buffer, BufferPool};
 use ferroce::qp::Operation;
 
 const LIMIT: usize = 64 << 10;
@@ -82,4 +82,32 @@ fn work_brings_buffers_back_to_their_pool_whether_it_is_awaited_or_not() {
     let bytes = here.bytes();
     assert!(bytes.registered <= (2 << 20) + (64 << 10), "{bytes:?}");
     assert_eq!(bytes.registered, bytes.idle);
+}
+
+/// Buffers that fill a huge page begin where one can, those of a plain pool where any page can.
+#[test]
+fn long_buffers_of_a_pool_with_huge_pages_begin_at_a_huge_page() {
+    const HUGE: usize = 2 << 20;
+    let (server, client) = connected();
+    let pool = BufferPool::with_huge_pages(client.domain(), 6 * HUGE);
+    let misplaced = |buffer: &Buffer| buffer.as_ptr().addr() % HUGE;
+    // One beside the other, and once more from what came back.
+    for _ in 0..2 {
+        let long = [HUGE, HUGE - 1, HUGE + 1].map(|length| pool.buffer(length).unwrap());
+        assert_eq!(long.each_ref().map(misplaced), [0; 3]);
+        let capacities = long.each_ref().map(Buffer::capacity);
+        assert_eq!(capacities, [HUGE, HUGE, 2 * HUGE]);
+    }
+    let short = pool.buffer(HUGE / 2).unwrap();
+    assert_eq!(short.capacity(), HUGE / 2);
+    // What fills it arrives whole.
+    let mut message = pool.buffer(HUGE).unwrap();
+    message.fill(7);
+    let receive = server.buffer(HUGE).unwrap();
+    let receive = server.queue_pair().receive_buffer(receive).unwrap();
+    let sent = client.queue_pair().submit_buffer(Operation::Send, message);
+    client.wait(sent.unwrap()).unwrap().0.unwrap();
+    let (result, came) = server.wait(receive).unwrap();
+    result.unwrap();
+    assert!(came.len() == HUGE && came.iter().all(|byte| *byte == 7));
 }

@@ -118,8 +118,9 @@ macro_rules! setup_methods {
         /// [unsignalled](crate::qp::QueuePairBuilder::unsignalled) work, a [shared receive
         /// queue](crate::qp::QueuePairBuilder::shared_receives) in its
         /// [domain](crate::qp::QueuePairBuilder::domain), a completion queue of one's own for
-        /// receives. The endpoint brings what completes in the queue that it made; another one
-        /// needs a [driver](crate::Driver), or is polled.
+        /// [receives](crate::qp::QueuePairBuilder::receive_completions), on the domain's
+        /// [context](crate::mem::ProtectionDomain::context). The endpoint brings what completes in
+        /// the queue that it made; another one needs a [driver](crate::Driver), or is polled.
         ///
         /// ```
         /// # use ferroce::Provider;

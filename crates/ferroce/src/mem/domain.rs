@@ -36,6 +36,13 @@ impl ProtectionDomain {
         Domain::new(&context.0).map(Self)
     }
 
+    /// The device that it is on, for what else is made there: a completion queue for
+    /// [`receive_completions`](crate::qp::QueuePairBuilder::receive_completions), say.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        Context(Arc::clone(self.0.device()))
+    }
+
     /// Tells the device of memory that is about to be used, and waits until it is ready. Of use for
     /// regions [on demand](crate::mem::MemoryRegion::on_demand).
     ///

@@ -24,6 +24,11 @@ unsafe impl Send for Domain {}
 unsafe impl Sync for Domain {}
 
 impl Domain {
+    /// Returns the device context that it was made on.
+    pub(crate) fn device(&self) -> &Arc<OpenDevice> {
+        &self.device
+    }
+
     /// `ibv_alloc_pd`
     pub(crate) fn new(device: &Arc<OpenDevice>) -> Result<Arc<Self>> {
         // SAFETY: a live context.
