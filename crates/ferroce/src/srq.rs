@@ -59,6 +59,7 @@ pub struct SharedReceiveQueueInfo {
 
 /// The number by which senders name an XRC shared receive queue: 24 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SharedReceiveQueueNumber(pub u32);
 
 impl SharedReceiveQueue {

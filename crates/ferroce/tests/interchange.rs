@@ -8,6 +8,7 @@ use std::fmt::Debug;
 
 use ferroce::mem::{BufferPool, RemoteRegion};
 use ferroce::qp::QueuePairAddress;
+use ferroce::srq::SharedReceiveQueueNumber;
 use ferroce::transport::Rc;
 
 use common::bare::Bare;
@@ -29,6 +30,7 @@ fn what_programs_tell_each_other_is_serialised() {
     let queue_pair = bare.builder::<Rc>().build().unwrap();
     let address: QueuePairAddress = bare.init(&queue_pair);
     survives(&address);
+    survives(&SharedReceiveQueueNumber(0xff_fffe));
 }
 
 /// A buffer that became bytes goes back to its pool when the last part of them is dropped.
