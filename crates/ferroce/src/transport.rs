@@ -47,6 +47,7 @@ macro_rules! transports {
     ($($(#[$doc:meta])* $name:ident = $c:ident: $($can:ident)*;)*) => {
         /// Transports by name.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
         pub enum TransportKind {
             $($(#[$doc])* $name,)*
         }
