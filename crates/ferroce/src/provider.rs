@@ -180,3 +180,15 @@ impl fmt::Debug for Provider {
 }
 
 crate::display::shown_in_words!(ProviderKind);
+
+/// As the documents of the field write it.
+#[cfg(feature = "software")]
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::RoceV2 => "RoCE v2",
+            Self::Iwarp => "iWARP",
+            Self::Both => "RoCE v2 and iWARP",
+        })
+    }
+}

@@ -1,11 +1,48 @@
 //! Events.
 
+use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 
-use super::{ConnectionParameters, DatagramService, Id};
+use super::{ConnectionParameters, DatagramService, Id, RejectReason};
 use crate::sys::FetchedEvent;
 
 /// What happened to an identifier (`struct rdma_cm_event`; `rdma_get_cm_event(3)`).
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::time::Duration;
+/// use ferroce::cm::{ConnectionParameters, EventChannel, EventKind, Id};
+/// # let limit = Duration::from_secs(2);
+/// # let channel = EventChannel::new()?;
+/// # let listener = Id::for_datagrams(&channel)?;
+/// # listener.bind("127.0.0.1:0")?;
+/// # listener.listen(8)?;
+/// # let client = EventChannel::new()?;
+/// # let asking = Id::for_datagrams(&client)?;
+/// # asking.resolve_address(listener.local_addr()?, limit)?;
+/// # client.expect(EventKind::AddressResolved)?;
+/// # asking.resolve_route(limit)?;
+/// # client.expect(EventKind::RouteResolved)?;
+/// # asking.connect(&ConnectionParameters::default().private_data(*b"let me in"))?;
+/// let event = channel.next_event()?;
+/// println!("{event}"); // connect request from 127.0.0.1:40123
+/// match event.kind {
+///     EventKind::ConnectRequest => {
+///         // Which listener it came to, and the identifier of the new connection.
+///         let (to, new) = event.request.ok_or("a request has an identifier")?;
+///         assert_eq!(to, listener.key());
+///         assert!(event.parameters.private_data.starts_with(b"let me in"));
+///         new.reject(b"not today")?;
+///     }
+///     // Of an identifier that the program made itself: `event.id` is its `Id::key`.
+///     other => panic!("{other}"),
+/// }
+/// # let refused = client.next_event()?;
+/// # assert_eq!(refused.id, asking.key());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Event {
@@ -43,6 +80,27 @@ impl Event {
             parameters: fetched.parameters,
             datagrams: fetched.datagrams.map(DatagramService::new),
             argument: fetched.argument,
+        }
+    }
+}
+
+/// The kind, with the peer of a connect request and the reason of a failure.
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        if let Some(peer) = self.peer {
+            write!(f, " from {peer}")?;
+        }
+        match self.status {
+            0 => Ok(()),
+            reason if self.kind == EventKind::Rejected => {
+                write!(f, ", reason {}", RejectReason(reason))
+            }
+            errno if errno < 0 => {
+                let error = io::Error::from_raw_os_error(errno.saturating_neg());
+                write!(f, ": {error}")
+            }
+            status => write!(f, ", status {status}"),
         }
     }
 }
@@ -111,3 +169,38 @@ impl EventKind {
 pub struct IdKey(pub(crate) usize);
 
 crate::display::shown_in_words!(EventKind);
+
+#[cfg(test)]
+mod tests {
+    use super::{ConnectionParameters, Event, EventKind, IdKey};
+
+    fn shown(kind: EventKind, status: i32) -> String {
+        let event = Event {
+            kind,
+            status,
+            id: IdKey(1),
+            request: None,
+            peer: (kind == EventKind::ConnectRequest).then(|| ([127, 0, 0, 1], 7).into()),
+            parameters: ConnectionParameters::default(),
+            datagrams: None,
+            argument: None,
+        };
+        event.to_string()
+    }
+
+    #[test]
+    fn an_event_says_what_happened() {
+        let asked = shown(EventKind::ConnectRequest, 0);
+        assert_eq!(asked, "connect request from 127.0.0.1:7");
+        assert_eq!(shown(EventKind::Established, 0), "established");
+        let rejected = shown(EventKind::Rejected, 28);
+        assert_eq!(rejected, "rejected, reason 28 (by its program)");
+        let unknown = shown(EventKind::AddressError, -libc::ENODEV);
+        assert!(
+            unknown.starts_with("address error: No such device"),
+            "{unknown}"
+        );
+        assert_eq!(shown(EventKind::Unreachable, 5), "unreachable, status 5");
+        shown(EventKind::RouteError, i32::MIN);
+    }
+}

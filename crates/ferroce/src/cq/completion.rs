@@ -206,6 +206,33 @@ impl fmt::Debug for CompletionQueue {
 }
 
 /// How a work request ended.
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::cq::{WorkKind, WorkStatus};
+/// use ferroce::mem::RemoteAddress;
+/// use ferroce::qp::Operation;
+/// let pair = pair()?;
+/// pair.far.post_receive(1, &[])?;
+/// pair.near.post_send(2, Operation::SendImmediate(0xcafe), &[])?;
+/// for _ in 0..2 {
+///     let completion = pair.completions.wait()?;
+///     println!("{completion}"); // tag 1 of queue pair 0x000012: receive, 0 bytes, …
+///     let done = completion.result?;
+///     match completion.tag {
+///         1 => assert_eq!((done.what, done.immediate), (WorkKind::Receive, Some(0xcafe))),
+///         _ => assert_eq!(done.what, WorkKind::Send),
+///     }
+/// }
+/// // Work that fails has a completion, too: here of a key that the peer never gave.
+/// let nowhere = RemoteAddress { address: 0, rkey: 1 };
+/// pair.near.post_inline(3, Operation::Write(nowhere), b"lost")?;
+/// let failed = pair.completions.wait()?;
+/// assert_eq!((failed.tag, failed.result.unwrap_err().status), (3, WorkStatus::REMOTE_ACCESS));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Completion {

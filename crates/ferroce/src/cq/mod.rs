@@ -3,6 +3,7 @@
 mod completion;
 mod completions;
 mod outcome;
+mod shown;
 mod work_error;
 
 pub use completion::{Completion, CompletionQueue, Done, Timestamp, Timestamps, WorkKind};

@@ -1,5 +1,6 @@
 //! What memory and queue pairs allow.
 
+use std::fmt;
 use std::ops::BitOr;
 
 use ferroce_abi::types::{
@@ -143,5 +144,57 @@ impl BitOr for RemoteAccess {
 
     fn bitor(self, other: Self) -> Self {
         Self::from_flags(self.flags() | other.flags())
+    }
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let peers = match self {
+            Self::LocalRead => return f.pad("local read"),
+            Self::LocalWrite => return f.pad("local write"),
+            Self::Windows => return f.pad("local write, memory windows"),
+            Self::RemoteRead => RemoteAccess::READ,
+            Self::Remote => RemoteAccess::ALL,
+            Self::Peers(access) => *access,
+        };
+        f.pad(&format!("local write, remote {peers}"))
+    }
+}
+
+/// The rights, with commas.
+impl fmt::Display for RemoteAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rights = [
+            (self.read, "read"),
+            (self.write, "write"),
+            (self.atomic, "atomic"),
+            (self.flush_global, "flush global"),
+            (self.flush_persistent, "flush persistent"),
+        ];
+        let given = rights.iter().filter(|(given, _)| *given);
+        let given: Vec<_> = given.map(|(_, name)| *name).collect();
+        match &given[..] {
+            [] => f.pad("none"),
+            given => f.pad(&given.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Access, RemoteAccess};
+
+    #[test]
+    fn rights_are_listed() {
+        assert_eq!(RemoteAccess::NONE.to_string(), "none");
+        assert_eq!(RemoteAccess::ALL.to_string(), "read, write, atomic");
+        let flushed = RemoteAccess::WRITE | RemoteAccess::FLUSH_GLOBAL;
+        assert_eq!(flushed.to_string(), "write, flush global");
+        assert_eq!(Access::LocalRead.to_string(), "local read");
+        let access = Access::RemoteRead.to_string();
+        assert_eq!(access, "local write, remote read");
+        let access = Access::Peers(flushed).to_string();
+        assert_eq!(access, "local write, remote write, flush global");
+        assert_eq!(format!("{:>5}", RemoteAccess::READ), " read");
     }
 }

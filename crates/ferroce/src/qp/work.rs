@@ -132,6 +132,37 @@ impl From<UcOperation> for Operation {
 }
 
 /// A datagram: a SEND to any UD queue pair, of at most the path's MTU in bytes (IBTA 1.7, 9.8.3).
+///
+/// ```
+/// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/pair_for_examples.rs"));
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce::mem::{Access, MemoryRegion};
+/// use ferroce::qp::QueuePairBuilder;
+/// use ferroce::transport::Ud;
+/// use ferroce::ud::{AddressHandle, Datagram, GRH_BYTES};
+/// let pair = pair()?;
+/// # let gids = pair.context.gids(1)?;
+/// # let gid = gids.iter().find(|entry| entry.gid.ipv4().is_some()).ok_or("no address")?;
+/// let queue_pair = QueuePairBuilder::<Ud>::new(&pair.domain, &pair.completions).build()?;
+/// let place = queue_pair.activate(1, gid, 0x1111)?;
+/// // What others would do with the place that they were told; here it sends to itself.
+/// let to = AddressHandle::new(&pair.domain, &queue_pair.path_to(&place)?)?;
+/// let datagram = Datagram::new(&to, place.queue_pair, place.qkey).immediate(7);
+///
+/// let room = MemoryRegion::new(&pair.domain, GRH_BYTES + 8, Access::LocalWrite)?;
+/// queue_pair.post_receive(1, &[room.slice(0..GRH_BYTES + 8)?])?;
+/// queue_pair.post_inline(2, datagram, b"hello")?;
+/// for _ in 0..2 {
+///     let completion = pair.completions.wait()?;
+///     let done = completion.result?;
+///     if completion.tag == 1 {
+///         assert_eq!((done.bytes, done.immediate), (40 + 5, Some(7)));
+///         assert_eq!(done.origin.queue_pair, queue_pair.number());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Datagram {
