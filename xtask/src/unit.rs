@@ -69,23 +69,37 @@ pub(crate) fn run_optimised(workspace: &Workspace, tally: &mut Tally) -> Result<
 }
 
 /// Runs the tests of the Rust interface that drop, leak and unwind what the device works on, with
-/// address sanitizer in this library and in the device. It is in the stable compiler, too, behind a
-/// switch.
+/// address sanitizer.
 pub(crate) fn run_with_address_sanitizer(
     workspace: &Workspace,
     tally: &mut Tally,
 ) -> Result<(), String> {
+    let tests = [&WATCHED[..], &[STORM]].concat();
+    let command = with_address_sanitizer(workspace, &tests);
+    count(command, "ferroce with address sanitizer", tally)
+}
+
+/// Runs many storms, some ten minutes of them, with address sanitizer.
+pub(crate) fn run_long_storm(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
+    let mut command = with_address_sanitizer(workspace, &[STORM]);
+    command.env("FERROCE_SEEDS", "90");
+    count(command, "ferroce storm with address sanitizer", tally)
+}
+
+/// Tests of the Rust interface with address sanitizer in this library and in the device. It is in
+/// the stable compiler, too, behind a switch.
+fn with_address_sanitizer(workspace: &Workspace, tests: &[&str]) -> Command {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let of = ["test", "-p", "ferroce", "--target", &target];
-    let tests = WATCHED.map(|name| ["--test", name]);
-    let storm = ["--test", STORM];
-    let mut command = workspace.cargo(&[&of[..], tests.as_flattened(), &storm].concat());
+    let tests = tests.iter().flat_map(|name| ["--test", name]);
+    let words: Vec<_> = of.into_iter().chain(tests).collect();
+    let mut command = workspace.cargo(&words);
     command.env("RUSTC_BOOTSTRAP", "1");
     command.env("RUSTFLAGS", "-Zsanitizer=address");
     command.env("CARGO_TARGET_DIR", workspace.target.join("asan"));
     // What a program leaks stays leaked; they do so on purpose.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
-    count(command, "ferroce with address sanitizer", tally)
+    command
 }
 
 /// The tests of the Rust interface that drop, leak and unwind what the device works on.

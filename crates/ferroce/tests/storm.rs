@@ -1,10 +1,9 @@
-//! Sixteen threads that post, give up, drop, panic and reset at random: each message is whole,
-//! and in the end the device holds nothing.
+//! Sixteen threads that post, lend, connect, give up, drop, panic and reset at random: each message
+//! is whole, and in the end the device holds nothing.
 //!
 //! `FERROCE_SEEDS=N` runs N storms, of some seconds each. `cargo xtask system` runs two with
-//! address sanitizer; ten minutes of them are `RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address
-//! ASAN_OPTIONS=detect_leaks=0 FERROCE_SEEDS=90 cargo test -p ferroce --target
-//! x86_64-unknown-linux-gnu --test storm`.
+//! address sanitizer; `cargo xtask release-check bookworm storm`, and `.github/workflows/storm.yml`
+//! once a week, run ten minutes of them.
 #![cfg(feature = "software")]
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
@@ -14,14 +13,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
 use ferroce::cq::CompletionQueue;
-use ferroce::mem::{Access, Buffer, BufferPool, MemoryRegion, ProtectionDomain};
-use ferroce::qp::{Operation, PendingBuffer, QueuePair, QueuePairBuilder};
+use ferroce::endpoint::{Awaitable, Connection, Endpoint, Listener};
+use ferroce::mem::{Access, Buffer, BufferPool, MemoryRegion, ProtectionDomain, RemoteAccess};
+use ferroce::qp::{LinkParameters, Operation, PendingBuffer, QueuePair, QueuePairBuilder};
 use ferroce::transport::Rc;
 use ferroce_abi::verbs::{ibv_alloc_pd, ibv_dealloc_pd};
 
-use common::bare::Bare;
+use common::bare::{Bare, PORT};
+use common::door::{connector, endpoint, listener};
 use common::seeds;
 
 const THREADS: u64 = 16;
@@ -30,6 +32,8 @@ const STEPS: u32 = 2_000;
 const PAIRS: usize = 3;
 /// Bytes of a buffer.
 const ROOM: usize = 256;
+/// How long a scope lets work go on that nothing waits for.
+const LENT: Duration = Duration::from_millis(1);
 
 /// Numbers that a seed decides.
 struct Random(u64);
@@ -57,6 +61,8 @@ struct Sea {
     pairs: Vec<[QueuePair<Rc>; 2]>,
     /// Held by the thread that connects a pair anew.
     connecting: Vec<Mutex<()>>,
+    endpoint: Endpoint,
+    listener: Listener,
 }
 
 impl Sea {
@@ -70,7 +76,11 @@ impl Sea {
         for [a, b] in &pairs {
             bare.connect(a, b);
         }
+        let endpoint = endpoint();
+        let (listener, _) = listener(&endpoint);
         Self {
+            endpoint,
+            listener,
             pool: BufferPool::new(&domain, 1 << 20),
             connecting: (0..PAIRS).map(|_| Mutex::default()).collect(),
             bare,
@@ -87,7 +97,16 @@ impl Sea {
         let [a, b] = &self.pairs[pair];
         a.reset().unwrap();
         b.reset().unwrap();
-        self.bare.connect(a, b);
+        // Fails where a scope ends meanwhile, which flushes: the next reset connects them.
+        let _connected = self.connect(a, b);
+    }
+
+    fn connect(&self, a: &QueuePair<Rc>, b: &QueuePair<Rc>) -> ferroce::Result<()> {
+        let init = |end: &QueuePair<Rc>| end.init(PORT, &self.bare.gid, RemoteAccess::ALL);
+        let (end_a, end_b) = (init(a)?, init(b)?);
+        let parameters = LinkParameters::default();
+        a.connect(&end_b, &parameters)?;
+        b.connect(&end_a, &parameters)
     }
 }
 
@@ -97,6 +116,8 @@ struct Sailor<'s> {
     random: Random,
     receiving: Vec<PendingBuffer>,
     sending: Vec<PendingBuffer>,
+    /// Connections that it asked for, or accepted.
+    calls: Vec<Awaitable<'static, Connection>>,
 }
 
 impl<'s> Sailor<'s> {
@@ -180,6 +201,44 @@ impl<'s> Sailor<'s> {
         assert!(panicked.is_err());
     }
 
+    /// Lends bytes of the stack to a queue pair, and waits for nothing.
+    fn lend(&mut self) {
+        let queue_pair = self.queue_pair();
+        let (said, mut room) = ([3; ROOM], [0; ROOM]);
+        self.sea.domain.scope(LENT, |scope| {
+            let said = scope.register(&said).unwrap();
+            let room = scope.register_mut(&mut room).unwrap();
+            let _receiving = scope.receive(queue_pair, room);
+            let _sending = scope.send(queue_pair, Operation::Send, &[said]);
+        });
+    }
+
+    /// Asks for a connection or accepts one, and looks what has become of all of them: some are given
+    /// up.
+    fn call(&mut self) {
+        let sea = self.sea;
+        if self.calls.len() < 4 {
+            let at = sea.listener.local_addr().unwrap();
+            self.calls.push(connector(&sea.endpoint).connect(at));
+        }
+        sea.endpoint.dispatch().unwrap();
+        if let Some(incoming) = sea.listener.try_accept().unwrap() {
+            match self.random.below(8) {
+                // Rejected.
+                0 => drop(incoming),
+                _ => self.calls.push(incoming.accept()),
+            }
+        }
+        for mut call in std::mem::take(&mut self.calls) {
+            match call.try_wait() {
+                Some(Ok(connection)) => use_once(&connection),
+                Some(Err(_)) => {}
+                None if self.random.below(16) == 0 => {}
+                None => self.calls.push(call),
+            }
+        }
+    }
+
     fn step(&mut self) {
         match self.random.below(64) {
             0..16 => self.receive(),
@@ -189,12 +248,22 @@ impl<'s> Sailor<'s> {
             46..50 => self.give_up(),
             50..52 => self.panic(),
             52 => self.sea.reset(self.random.below(PAIRS)),
+            53 => self.lend(),
+            54 | 55 => self.call(),
             _ => {
                 // Some fail: they were flushed, or the peer had been reset.
                 let _completion = self.sea.completions.poll().unwrap();
             }
         }
     }
+}
+
+/// Work of a connection that goes with it.
+fn use_once(connection: &Connection) {
+    let queue_pair = connection.queue_pair();
+    let _receiving = queue_pair.receive_buffer(connection.buffer(ROOM).unwrap());
+    let said = connection.buffer_of(&[5; ROOM]).unwrap();
+    let _sending = queue_pair.submit_buffer(Operation::Send, said);
 }
 
 /// Runs one storm; `seed` decides what each thread does, not in which order they come.
@@ -214,6 +283,7 @@ fn storm(seed: u64) {
                     random: Random((seed << 8 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
                     receiving: Vec::new(),
                     sending: Vec::new(),
+                    calls: Vec::new(),
                 };
                 for _ in 0..STEPS {
                     sailor.step();

@@ -19,7 +19,7 @@ use crate::document::Mode;
 use crate::packages;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{sh, system};
+use crate::{sh, system, unit};
 
 /// Makes a folder a running system.
 const ENTER: &str = include_str!("enter.sh");
@@ -62,25 +62,34 @@ fn checks() -> Vec<Check> {
     let lint = "no error in the packages of Debian";
     let schemas = "YAML files and bill of materials, by the schemas of their readers";
     let crates = "a program on the crates as they are packed";
+    let of = |name, what, systems, check| other(name, what, Kind::Of(systems, check));
+    let others = [
+        of("lintian", lint, "linux-gnu", lintian),
+        of("schemas", schemas, "x86_64-linux-gnu", schemas::check),
+        other("crates", crates, Kind::Alone(consumer::check)),
+    ];
+    artefacts.chain(others).chain(counted_checks()).collect()
+}
+
+/// Those that tell their results by themselves.
+fn counted_checks() -> [Check; 6] {
+    let of = |name, what, kind| Check { name, what, kind };
     let emulated =
         "unit tests of four crates, and conformance within a host, for aarch64, emulated";
     let runs = "the transport's tests of random runs for aarch64, emulated: an hour";
     let programs = "the table of programs within a host for aarch64, emulated";
     let clients = "all rows of [clients.md](clients.md)";
     let soak = "attacks at full rate beside a verified transfer, for ten minutes";
-    let of = |name, what, systems, check| other(name, what, Kind::Of(systems, check));
-    let counted = |name, what, check| other(name, what, Kind::Counted(None, check));
-    let others = [
-        of("lintian", lint, "linux-gnu", lintian),
-        of("schemas", schemas, "x86_64-linux-gnu", schemas::check),
-        other("crates", crates, Kind::Alone(consumer::check)),
+    let storm = "threads that post, drop and reset at random, with address sanitizer: ten minutes";
+    let counted = |name, what, check| of(name, what, Kind::Counted(None, check));
+    [
         counted("emulated", emulated, |bench, tally| {
             emulated::check(bench.workspace, tally)
         }),
         counted("emulated-runs", runs, |bench, tally| {
             emulated::check_random_runs(bench.workspace, tally)
         }),
-        other(
+        of(
             "emulated-programs",
             programs,
             Kind::Counted(Some("aarch64"), emulated::check_programs),
@@ -91,8 +100,10 @@ fn checks() -> Vec<Check> {
         counted("soak", soak, |bench, tally| {
             crate::soak(bench.workspace, crate::SOAK, tally)
         }),
-    ];
-    artefacts.chain(others).collect()
+        counted("storm", storm, |bench, tally| {
+            unit::run_long_storm(bench.workspace, tally)
+        }),
+    ]
 }
 
 /// Whether a check is meant by a filter: names or parts of names, with commas. Where a check has
@@ -282,5 +293,6 @@ mod tests {
         assert_eq!(of("emulated-programs"), Some("aarch64"));
         assert_eq!(of("crates"), None);
         assert_eq!(of("soak"), None);
+        assert_eq!(of("storm"), None);
     }
 }
