@@ -44,4 +44,12 @@ mod tests {
         assert_eq!(EventKind::Other(99).to_string(), "other(99)");
         assert_eq!(format!("{:>6}", WorkKind::Send), "  send");
     }
+    #[test]
+    #[cfg(feature = "software")]
+    fn wires_have_the_names_of_the_field() {
+        use crate::Wire;
+        assert_eq!(Wire::RoceV2.to_string(), "RoCE v2");
+        assert_eq!(Wire::Both.to_string(), "RoCE v2 and iWARP");
+        assert_eq!(format!("{:>6}", Wire::Iwarp), " iWARP");
+    }
 }

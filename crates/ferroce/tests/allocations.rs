@@ -9,7 +9,6 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::future::poll_fn;
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -49,15 +48,14 @@ static ALLOCATOR: Counting = Counting;
 const ROUNDS: u64 = 500;
 /// Allocations of rare occasions in all counted rounds together, such as a table that grows.
 const RARE: u64 = 25;
-const NONE: RangeInclusive<u64> = 0..=0;
-/// One for each event of a completion channel of the software device: a message has at most two,
-/// and the peer's answer comes with each fourth at most.
-const PER_EVENTS: RangeInclusive<u64> = 0..=3;
+/// The software device takes a place for each event of a completion channel. A message has two
+/// events at most, and so has the count that answers every fourth message.
+const OF_EVENTS: u64 = 3;
 
-/// Asserts that the second half of the rounds allocates so often in each, and nothing else but on
-/// rare occasions.
+/// Asserts that the second half of the rounds allocates that often in each at most, and nothing
+/// else but on rare occasions. What a loaded library allocates is not seen.
 #[track_caller]
-fn allocates(per_round: RangeInclusive<u64>, name: &str, mut round: impl FnMut()) {
+fn allocates(per_round: u64, name: &str, mut round: impl FnMut()) {
     for _ in 0..ROUNDS {
         round();
     }
@@ -68,8 +66,7 @@ fn allocates(per_round: RangeInclusive<u64>, name: &str, mut round: impl FnMut()
     let counted = COUNT.load(Ordering::SeqCst) - before;
     let said = format!("{name}: {counted} allocations in {ROUNDS} rounds");
     println!("{said}");
-    let expected = per_round.start() * ROUNDS..=per_round.end() * ROUNDS + RARE;
-    assert!(expected.contains(&counted), "{said}");
+    assert!(counted <= per_round * ROUNDS + RARE, "{said}");
 }
 
 /// A single test, as others beside it would be counted.
@@ -91,7 +88,7 @@ fn tagged(bare: &Bare) {
     let (a, b) = bare.pair::<Rc>();
     let (from, to) = (bare.region(&[1; 64]), bare.region(&[0; 64]));
     let place = to.remote().at(0);
-    allocates(NONE, "work without bytes", || {
+    allocates(0, "work without bytes", || {
         b.post_receive(1, &[]).unwrap();
         let write = Operation::WriteImmediate(place, 5);
         a.post_send(2, write, &[]).unwrap();
@@ -102,7 +99,7 @@ fn tagged(bare: &Bare) {
         let turn = || assert_eq!(bare.completions.poll().unwrap(), None);
         block_on_driving(sending, turn).unwrap();
     });
-    allocates(NONE, "tagged work", || {
+    allocates(0, "tagged work", || {
         b.post_receive(1, &[to.slice(0..64).unwrap()]).unwrap();
         let bytes = [from.slice(0..64).unwrap()];
         a.post_send(2, Operation::Send, &bytes).unwrap();
@@ -120,10 +117,10 @@ fn tagged(bare: &Bare) {
 fn inline(bare: &Bare) {
     let (a, b) = bare.pair::<Rc>();
     let to = bare.region(&[0; 64]);
-    for (per_round, length) in [(NONE, 16), (1..=1, 17), (1..=1, 64)] {
+    for (per_round, length) in [(0, 16), (1, 17), (1, 64)] {
         let (bytes, write) = (vec![2; length], Operation::Write(to.remote().at(0)));
         let name = format!("{length} inline bytes");
-        allocates(per_round.clone(), &name, || {
+        allocates(per_round, &name, || {
             b.post_receive(1, &[to.slice(0..64).unwrap()]).unwrap();
             a.post_inline(2, Operation::Send, &bytes).unwrap();
             for _ in 0..2 {
@@ -141,7 +138,7 @@ fn futures(bare: &Bare) {
     let (a, b) = bare.pair::<Rc>();
     let buffers = [(); 2].map(|()| Buffer::new(&bare.domain, 64).unwrap());
     let mut place = Some(buffers);
-    allocates(NONE, "futures with buffers", || {
+    allocates(0, "futures with buffers", || {
         let [from, to] = place.take().unwrap();
         let receiving = b.receive_buffer(to).unwrap();
         let sending = a.submit_buffer(Operation::Send, from).unwrap();
@@ -157,7 +154,7 @@ fn atomics(bare: &Bare) {
     let (a, _b) = bare.pair::<Rc>();
     let counter = bare.region(&[0; 8]);
     let add = counter.remote().atomic(0).unwrap().fetch_add(1);
-    allocates(NONE, "atomics", || {
+    allocates(0, "atomics", || {
         let adding = a.submit_atomic(add).unwrap();
         let turn = || assert_eq!(bare.completions.poll().unwrap(), None);
         block_on_driving(adding, turn).unwrap();
@@ -167,7 +164,7 @@ fn atomics(bare: &Bare) {
 fn batches(bare: &Bare) {
     let (a, b) = bare.pair::<Rc>();
     let (from, to) = (bare.region(&[1; 64]), bare.region(&[0; 64]));
-    allocates(NONE, "batches", || {
+    allocates(0, "batches", || {
         let (from, to) = ([from.slice(0..64).unwrap()], [to.slice(0..64).unwrap()]);
         b.post_receives([(1, &to[..]), (2, &to[..])]).unwrap();
         let batch = a.batch().send(3, Operation::Send, &from);
@@ -181,7 +178,7 @@ fn batches(bare: &Bare) {
 fn pools(bare: &Bare) {
     let (a, b) = bare.pair::<Rc>();
     let pool = BufferPool::new(&bare.domain, 1 << 20);
-    allocates(NONE, "buffers of a pool", || {
+    allocates(0, "buffers of a pool", || {
         let receiving = b.receive_buffer(pool.buffer(64).unwrap()).unwrap();
         let sending = a.submit_buffer(Operation::Send, pool.buffer(64).unwrap());
         let turn = || assert_eq!(bare.completions.poll().unwrap(), None);
@@ -197,7 +194,7 @@ fn scopes(bare: &Bare) {
     bare.domain.scope(DEADLINE, |scope| {
         let from = scope.register(&[1; 64]).unwrap();
         let mut place = Some(scope.register_mut(&mut room).unwrap());
-        allocates(NONE, "work in a scope", || {
+        allocates(0, "work in a scope", || {
             let receiving = scope.receive(&b, place.take().unwrap()).unwrap();
             let said = std::slice::from_ref(&from);
             let sending = scope.send(&a, Operation::Send, said).unwrap();
@@ -222,7 +219,7 @@ fn channels() {
     let (mut sender, _) = connecting.join().unwrap().unwrap();
     let mut came = Vec::new();
     let turn = || endpoint.dispatch().unwrap();
-    allocates(PER_EVENTS, "messages of a channel", || {
+    allocates(OF_EVENTS, "messages of a channel", || {
         block_on_driving(sender.send([3; 64]), turn).unwrap();
         assert!(block_on_driving(receiver.recv_into(&mut came), turn).unwrap());
         assert_eq!(came, [3; 64]);
@@ -239,7 +236,7 @@ fn streams() {
     let mut writer = connecting.join().unwrap().unwrap();
     let mut came = [0; 64];
     let turn = || endpoint.dispatch().unwrap();
-    allocates(PER_EVENTS, "bytes of a stream", || {
+    allocates(OF_EVENTS, "bytes of a stream", || {
         let writing = poll_fn(|context| writer.poll_write(context, &[4; 64]));
         assert_eq!(block_on_driving(writing, turn).unwrap(), 64);
         let reading = poll_fn(|context| reader.poll_read(context, &mut came));

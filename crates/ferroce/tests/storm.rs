@@ -213,8 +213,8 @@ impl<'s> Sailor<'s> {
         });
     }
 
-    /// Asks for a connection or accepts one, and looks what has become of all of them: some are given
-    /// up.
+    /// Asks for a connection or accepts one, and looks what has become of all of them. Some are
+    /// given up.
     fn call(&mut self) {
         let sea = self.sea;
         if self.calls.len() < 4 {

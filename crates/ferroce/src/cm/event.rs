@@ -196,10 +196,8 @@ mod tests {
         let rejected = shown(EventKind::Rejected, 28);
         assert_eq!(rejected, "rejected, reason 28 (by its program)");
         let unknown = shown(EventKind::AddressError, -libc::ENODEV);
-        assert!(
-            unknown.starts_with("address error: No such device"),
-            "{unknown}"
-        );
+        assert!(unknown.starts_with("address error: "), "{unknown}");
+        assert!(unknown.ends_with("(os error 19)"), "{unknown}");
         assert_eq!(shown(EventKind::Unreachable, 5), "unreachable, status 5");
         shown(EventKind::RouteError, i32::MIN);
     }
