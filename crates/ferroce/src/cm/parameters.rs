@@ -31,7 +31,8 @@ pub struct ConnectionParameters {
     pub initiator_depth: u8,
     /// Attempts after a loss; 0 to 7.
     pub retry_count: u8,
-    /// Attempts while the peer has no receive posted; 0 to 7, 7 means for ever.
+    /// Attempts of the peer while this side has no receive posted; 0 to 7, 7 means for ever. The
+    /// message tells the peer (`rdma_connect(3)`).
     pub rnr_retry_count: u8,
 }
 

@@ -143,6 +143,9 @@ struct Queue<T: Owned> {
     /// Number of the first place; they are numbered in order.
     first: u64,
     places: HashMap<T::Owner, VecDeque<u64>>,
+    /// The empty list of an owner that has no more events, for the next owner: an event allocates
+    /// nothing in steady state.
+    spare: VecDeque<u64>,
     gaps: usize,
 }
 
@@ -152,6 +155,7 @@ impl<T: Owned> Queue<T> {
             events: VecDeque::new(),
             first: 0,
             places: HashMap::new(),
+            spare: VecDeque::new(),
             gaps: 0,
         }
     }
@@ -159,7 +163,11 @@ impl<T: Owned> Queue<T> {
     fn push(&mut self, event: T) {
         let place = self.first + self.events.len() as u64;
         let owner = event.owner();
-        self.places.entry(owner).or_default().push_back(place);
+        let spare = &mut self.spare;
+        let places = self.places.entry(owner);
+        places
+            .or_insert_with(|| std::mem::take(spare))
+            .push_back(place);
         self.events.push_back(Some(event));
     }
 
@@ -175,7 +183,7 @@ impl<T: Owned> Queue<T> {
                 // The oldest of all is the oldest of its owner's.
                 places.pop_front();
                 if places.is_empty() {
-                    self.places.remove(&owner);
+                    self.remove_owner(owner);
                 }
             }
             self.close_gaps();
@@ -209,7 +217,7 @@ impl<T: Owned> Queue<T> {
         };
         let newest = places.pop_back();
         if places.is_empty() {
-            self.places.remove(&owner);
+            self.remove_owner(owner);
         }
         let index = newest.and_then(|place| usize::try_from(place - self.first).ok());
         let event = index.and_then(|index| self.events.get_mut(index));
@@ -217,6 +225,11 @@ impl<T: Owned> Queue<T> {
         self.gaps += usize::from(removed);
         self.close_gaps();
         removed
+    }
+
+    /// An owner has no more events.
+    fn remove_owner(&mut self, owner: T::Owner) {
+        self.spare = self.places.remove(&owner).unwrap_or_default();
     }
 
     /// Keeps the gaps fewer than the events, but for a few.
