@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use common::{Outcome, Side};
 use ferroce::Provider;
-use ferroce::channel::{self, Receiver, Sender};
+use ferroce::channel;
 use ferroce::endpoint::{Endpoint, Incoming, Listener};
 use ferroce::stream::StreamRoom;
 use tokio::task::{JoinSet, LocalSet};
@@ -76,8 +76,7 @@ async fn serve(listener: &Listener) -> Outcome {
 
 /// Answers the requests of a client; how many there were.
 async fn serve_one(incoming: Incoming, table: Table) -> Outcome<usize> {
-    let (mut answers, mut requests): (Sender<String>, Receiver) =
-        channel::accept(incoming, ROOM).await?;
+    let (mut answers, mut requests) = channel::accept(incoming, ROOM).await?;
     let mut count = 0;
     while let Some(request) = requests.recv().await? {
         let answer = act(&String::from_utf8(request)?, &table)?;
@@ -117,8 +116,7 @@ async fn clients(endpoint: &Endpoint, address: SocketAddr) -> Outcome {
 /// Puts its keys, and gets them, with requests and answers under way together.
 async fn client(endpoint: Endpoint, address: SocketAddr, number: usize) -> Outcome {
     let connector = endpoint.connector().timeout(PATIENCE);
-    let (mut requests, mut answers): (Sender<String>, _) =
-        channel::connect(&connector, address, ROOM).await?;
+    let (mut requests, mut answers) = channel::connect(&connector, address, ROOM).await?;
     let asking = async {
         for key in 0..KEYS {
             let value = key * number;

@@ -11,11 +11,12 @@
 //! [`recv`](Receiver::recv), for which the endpoint needs a [`Driver`](crate::Driver). Loops of
 //! one's own use `try_send` and `try_recv`.
 //!
-//! What is sent is anything that has bytes (`T: AsRef<[u8]>`): a `Vec`, an encoded structure.
+//! What is sent is anything that has bytes (`impl AsRef<[u8]>`): a part of a buffer, a `String`, an
+//! encoded structure. The sender keeps none of it.
 //!
 //! ```
 //! use ferroce::prelude::*;
-//! use ferroce::channel::{self, Receiver, Sender};
+//! use ferroce::channel;
 //! use ferroce::stream::StreamRoom;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,11 +26,10 @@
 //! let address = listener.local_addr()?;
 //! let server = std::thread::spawn(move || -> std::io::Result<()> {
 //!     let incoming = listener.accept().wait()?;
-//!     let (mut answers, mut requests): (Sender<Vec<u8>>, Receiver) =
-//!         channel::accept(incoming, room).wait()?;
+//!     let (mut answers, mut requests) = channel::accept(incoming, room).wait()?;
 //!     while let Some(mut request) = requests.recv_blocking()? {
 //!         request.make_ascii_uppercase();
-//!         answers.send_blocking(request)?;
+//!         answers.send_blocking(&request)?;
 //!     }
 //!     Ok(())
 //! });

@@ -15,7 +15,7 @@ use ferroce::stream::{Stream, StreamRoom};
 use common::door::{connector, endpoint, incoming, listener};
 use common::{DEADLINE, on_rxe};
 
-type Ends = (Sender<Vec<u8>>, Receiver);
+type Ends = (Sender, Receiver);
 
 /// Two ends, of endpoints of their own.
 fn pair(one: StreamRoom, other: StreamRoom) -> (Ends, Ends) {
@@ -66,7 +66,7 @@ fn messages_come_whole_and_in_order_with_any_room() {
             assert_eq!(longest, one.bytes.min(other.bytes) as usize);
             let sending = thread::spawn(move || {
                 for message in messages(longest) {
-                    sender.send_blocking(message).unwrap();
+                    sender.send_blocking(&message).unwrap();
                 }
             });
             let receiving = thread::spawn(move || {
@@ -83,6 +83,27 @@ fn messages_come_whole_and_in_order_with_any_room() {
     }
 }
 
+/// What is sent is borrowed for the call only, and may be of any kind.
+#[test]
+fn parts_of_a_buffer_are_sent() {
+    let room = StreamRoom::new(4, 16);
+    let ((mut sender, _answers), (_sender, mut receiver)) = pair(room, room);
+    let mut buffer = [0; 16];
+    for length in [3, 0, 16] {
+        buffer.fill(u8::try_from(length).unwrap());
+        sender.send_blocking(&buffer[..length]).unwrap();
+        let sent = buffer[..length].to_vec();
+        buffer.fill(0xff);
+        assert_eq!(receiver.recv_blocking().unwrap(), Some(sent));
+    }
+    sender.try_send("text").unwrap();
+    sender.send_blocking(String::from("more")).unwrap();
+    for expected in [b"text", b"more"] {
+        let came = receiver.recv_blocking().unwrap();
+        assert_eq!(came.as_deref(), Some(&expected[..]));
+    }
+}
+
 /// A sender has as much room as the peer said, and has it again when the peer has received.
 #[test]
 fn a_sender_waits_for_room() {
@@ -96,14 +117,14 @@ fn a_sender_waits_for_room() {
         sender.try_send(&message).unwrap_err().kind(),
         ErrorKind::WouldBlock
     );
-    let too_long = sender.send_blocking(vec![0; 9]).unwrap_err();
+    let too_long = sender.send_blocking([0; 9]).unwrap_err();
     assert_eq!(too_long.kind(), ErrorKind::InvalidInput, "{too_long}");
     let receiving = thread::spawn(move || {
         while receiver.recv_blocking().unwrap().is_some() {}
         assert_eq!(receiver.try_recv().unwrap(), None);
     });
     for _ in 0..10 {
-        sender.send_blocking(message.clone()).unwrap();
+        sender.send_blocking(&message).unwrap();
     }
     drop(sender);
     receiving.join().unwrap();
@@ -118,7 +139,7 @@ fn a_stream_is_no_channel() {
         let stream = Stream::connect(&connector(&endpoint()), address, room).wait();
         stream.unwrap_err()
     });
-    let refused = channel::accept::<Vec<u8>>(incoming(&listener), room).wait();
+    let refused = channel::accept(incoming(&listener), room).wait();
     assert!(matches!(refused.unwrap_err(), Error::Protocol(_)));
     assert!(matches!(connecting.join().unwrap(), Error::Rejected { .. }));
 }
@@ -128,8 +149,8 @@ fn a_stream_is_no_channel() {
 fn a_dropped_end_arrives_whole() {
     let room = StreamRoom::new(4, 8);
     let ((mut sender, _other), (mut answers, mut receiver)) = pair(room, room);
-    sender.send_blocking(b"last".to_vec()).unwrap();
-    answers.send_blocking(b"unread".to_vec()).unwrap();
+    sender.send_blocking(b"last").unwrap();
+    answers.send_blocking(b"unread").unwrap();
     drop((sender, _other));
     assert_eq!(
         receiver.recv_blocking().unwrap().as_deref(),
@@ -150,16 +171,16 @@ fn a_dropped_receiver_discards_what_comes() {
     let (done, waiting) = mpsc::channel();
     thread::spawn(move || {
         // Some before it is dropped, and many times the room behind it.
-        peer.send_blocking(b"unread".to_vec()).unwrap();
-        peer.send_blocking(b"unread".to_vec()).unwrap();
+        peer.send_blocking(b"unread").unwrap();
+        peer.send_blocking(b"unread").unwrap();
         drop(receiver);
         for _ in 0..20 {
-            peer.send_blocking(b"unread".to_vec()).unwrap();
+            peer.send_blocking(b"unread").unwrap();
         }
         done.send(peer).unwrap();
     });
     let peer = waiting.recv_timeout(DEADLINE).unwrap();
-    sender.send_blocking(b"answer".to_vec()).unwrap();
+    sender.send_blocking(b"answer").unwrap();
     drop((sender, peer));
     assert_eq!(
         answers.recv_blocking().unwrap().as_deref(),

@@ -238,10 +238,7 @@ impl Drop for UsingHalf {
     }
 }
 
-type Channel = (
-    ferroce::channel::Sender<Vec<u8>>,
-    ferroce::channel::Receiver,
-);
+type Channel = (ferroce::channel::Sender, ferroce::channel::Receiver);
 
 /// Both ends of a channel, of this endpoint and another.
 fn channels(here: &Endpoint) -> [Channel; 2] {

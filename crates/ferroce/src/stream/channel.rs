@@ -3,7 +3,6 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::marker::PhantomData;
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -98,14 +97,9 @@ impl Wake for Discard {
 }
 
 /// Both halves of a new end.
-fn halves<T>(end: End) -> (Sender<T>, Receiver) {
+fn halves(end: End) -> (Sender, Receiver) {
     let shared = Shared::new(end);
-    let receiver = Receiver(shared.clone());
-    let sender = Sender {
-        shared,
-        messages: PhantomData,
-    };
-    (sender, receiver)
+    (Sender(shared.clone()), Receiver(shared))
 }
 
 /// Connects to a listener whose program [accepts](accept) channels. The connector's capacities and
@@ -116,11 +110,11 @@ fn halves<T>(end: End) -> (Sender<T>, Receiver) {
 /// # Errors
 /// Those of [`Connector::connect`]; [`Error::Misuse`](crate::Error::Misuse) for room of nothing,
 /// [`Error::Protocol`](crate::Error::Protocol) if the peer's end is no channel.
-pub fn connect<T: AsRef<[u8]> + 'static>(
+pub fn connect(
     connector: &Connector,
     to: impl ToSocketAddrs,
     room: StreamRoom,
-) -> Awaitable<'static, (Sender<T>, Receiver)> {
+) -> Awaitable<'static, (Sender, Receiver)> {
     let connector = super::connector(connector, Form::Channel, room);
     let preparing = connector.prepare(to);
     connector.awaitable(async move {
@@ -133,10 +127,7 @@ pub fn connect<T: AsRef<[u8]> + 'static>(
 ///
 /// # Errors
 /// Those of [`Incoming::accept`], and as [`connect`].
-pub fn accept<T: AsRef<[u8]> + 'static>(
-    incoming: Incoming,
-    room: StreamRoom,
-) -> Awaitable<'static, (Sender<T>, Receiver)> {
+pub fn accept(incoming: Incoming, room: StreamRoom) -> Awaitable<'static, (Sender, Receiver)> {
     super::accept(incoming, Form::Channel, room, halves)
 }
 
@@ -146,7 +137,7 @@ pub fn accept<T: AsRef<[u8]> + 'static>(
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use ferroce::channel::{self, Receiver, Sender};
+/// use ferroce::channel;
 /// use ferroce::prelude::*;
 /// use ferroce::stream::StreamRoom;
 /// let room = StreamRoom::new(2, 64);
@@ -155,37 +146,35 @@ pub fn accept<T: AsRef<[u8]> + 'static>(
 /// let address = listener.local_addr()?;
 /// let server = std::thread::spawn(move || {
 ///     let incoming = listener.accept().wait()?;
-///     channel::accept::<Vec<u8>>(incoming, room).wait()
+///     channel::accept(incoming, room).wait()
 /// });
 /// let connecting = channel::connect(&endpoint.connector(), address, room);
-/// let (mut sender, _answers): (Sender<String>, Receiver) = connecting.wait()?;
+/// let (mut sender, _answers) = connecting.wait()?;
 /// let _peer = server.join().expect("no panic")?;
 /// assert_eq!(sender.max_len(), 64);
 /// let refused = sender.send_blocking("a".repeat(65)).unwrap_err();
 /// assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
-/// sender.send_blocking("short enough".into())?;
+/// sender.send_blocking("short enough")?;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Sender<T> {
-    shared: Shared,
-    messages: PhantomData<fn(T)>,
-}
+pub struct Sender(Shared);
 
-impl<T: AsRef<[u8]>> Sender<T> {
+impl Sender {
     /// Bytes of the longest message: the shorter of both ends' rooms ([`StreamRoom::bytes`]).
     #[must_use]
     pub fn max_len(&self) -> usize {
-        self.shared.0.longest
+        self.0.0.longest
     }
 
-    /// Sends a message. Ready when it is on its way, which needs that the peer has room for it.
+    /// Sends a message: its bytes are copied into registered memory of the channel, and nothing is
+    /// allocated for it. Ready when it is on its way, which needs that the peer has room for it.
     /// Dropping the future before that sends nothing.
     ///
     /// # Errors
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for one that is [too
     /// long](Self::max_len); [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the connection has ended.
-    pub async fn send(&mut self, message: T) -> io::Result<()> {
+    pub async fn send(&mut self, message: impl AsRef<[u8]>) -> io::Result<()> {
         let message = message.as_ref();
         poll_fn(|context| self.poll_send(context, message)).await
     }
@@ -194,8 +183,8 @@ impl<T: AsRef<[u8]>> Sender<T> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn send_blocking(&mut self, message: T) -> io::Result<()> {
-        let shared = self.shared.clone();
+    pub fn send_blocking(&mut self, message: impl AsRef<[u8]>) -> io::Result<()> {
+        let shared = self.0.clone();
         shared.wait(self.send(message))
     }
 
@@ -204,7 +193,7 @@ impl<T: AsRef<[u8]>> Sender<T> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub fn try_send(&mut self, message: &T) -> io::Result<()> {
+    pub fn try_send(&mut self, message: impl AsRef<[u8]>) -> io::Result<()> {
         let noop = Context::from_waker(Waker::noop());
         now(self.poll_send(&noop, message.as_ref()))
     }
@@ -216,7 +205,7 @@ impl<T: AsRef<[u8]>> Sender<T> {
     /// As [`send`](Self::send), if some is not and never will be.
     pub async fn flush(&mut self) -> io::Result<()> {
         let flush =
-            |context: &mut Context<'_>| self.shared.act_for(Role::Writer, context, End::poll_flush);
+            |context: &mut Context<'_>| self.0.act_for(Role::Writer, context, End::poll_flush);
         poll_fn(flush).await
     }
 
@@ -239,26 +228,24 @@ impl<T: AsRef<[u8]>> Sender<T> {
             )));
         }
         let send = |end: &mut End| end.poll_send(message);
-        self.shared.act_for(Role::Writer, context, send)
+        self.0.act_for(Role::Writer, context, send)
     }
-}
 
-impl<T> Sender<T> {
     fn poll_close(&self, context: &Context<'_>) -> Poll<io::Result<()>> {
-        self.shared.act_for(Role::Writer, context, End::poll_close)
+        self.0.act_for(Role::Writer, context, End::poll_close)
     }
 }
 
-impl<T> Drop for Sender<T> {
+impl Drop for Sender {
     fn drop(&mut self) {
         // The end needs no room at the peer. The endpoint finishes it.
         let _ = self.poll_close(&Context::from_waker(Waker::noop()));
     }
 }
 
-impl<T> fmt::Debug for Sender<T> {
+impl fmt::Debug for Sender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.describe("Sender", f)
+        self.0.describe("Sender", f)
     }
 }
 
@@ -269,7 +256,7 @@ impl<T> fmt::Debug for Sender<T> {
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use ferroce::channel::{self, Receiver, Sender};
+/// use ferroce::channel;
 /// use ferroce::prelude::*;
 /// use ferroce::stream::StreamRoom;
 /// let room = StreamRoom::new(4, 64);
@@ -278,8 +265,7 @@ impl<T> fmt::Debug for Sender<T> {
 /// let address = listener.local_addr()?;
 /// let server = std::thread::spawn(move || -> std::io::Result<Vec<Vec<u8>>> {
 ///     let incoming = listener.accept().wait()?;
-///     let (_, mut receiver): (Sender<Vec<u8>>, Receiver) =
-///         channel::accept(incoming, room).wait()?;
+///     let (_, mut receiver) = channel::accept(incoming, room).wait()?;
 ///     let mut all = Vec::new();
 ///     while let Some(message) = receiver.recv_blocking()? {
 ///         all.push(message);
@@ -287,7 +273,7 @@ impl<T> fmt::Debug for Sender<T> {
 ///     Ok(all)
 /// });
 /// let connecting = channel::connect(&endpoint.connector(), address, room);
-/// let (mut sender, _): (Sender<&str>, Receiver) = connecting.wait()?;
+/// let (mut sender, _) = connecting.wait()?;
 /// sender.send_blocking("one")?;
 /// sender.send_blocking("two")?;
 /// drop(sender); // the receiver's end
