@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use common::{Outcome, Side};
 use ferroce::Provider;
-use ferroce::channel;
+use ferroce::channel::{self, StreamRoom};
 use ferroce::endpoint::{Endpoint, Incoming, Listener};
-use ferroce::stream::StreamRoom;
 use tokio::task::{JoinSet, LocalSet};
 
 const CLIENTS: usize = 200;

@@ -7,17 +7,22 @@
 //! before they receive must receive in another task or thread, or use
 //! [`try_send`](Sender::try_send).
 //!
-//! Threads use the calls whose names end in `_blocking`. Tasks use [`send`](Sender::send) and
-//! [`recv`](Receiver::recv), for which the endpoint needs a [`Driver`](crate::Driver). Loops of
-//! one's own use `try_send` and `try_recv`.
+//! | used by | calls |
+//! |---|---|
+//! | threads | `send_blocking`, `recv_blocking`, `flush_blocking`, `close_blocking`: they serve the endpoint while they wait |
+//! | tasks | [`send`](Sender::send), [`recv`](Receiver::recv), `flush`, `close`: the endpoint needs a [driver](crate::endpoint::Endpoint::driver) |
+//! | loops | [`try_send`](Sender::try_send), [`try_recv`](Receiver::try_recv), `try_flush`, `try_close`, behind [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch): a [guide](crate::guides#a-loop-on-channels) has one |
+//! | hand-written futures | `poll_send`, `poll_recv`, `poll_flush`, `poll_close` |
+//!
+//! A message may be empty, and is received as an empty one: the end is `None`. What a room costs,
+//! and how large it can be, is said at [`StreamRoom`].
 //!
 //! What is sent is anything that has bytes (`impl AsRef<[u8]>`): a part of a buffer, a `String`, an
 //! encoded structure. The sender keeps none of it.
 //!
 //! ```
 //! use ferroce::prelude::*;
-//! use ferroce::channel;
-//! use ferroce::stream::StreamRoom;
+//! use ferroce::channel::{self, StreamRoom};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let room = StreamRoom::new(16, 1024); // 16 messages of at most 1024 bytes
@@ -37,11 +42,12 @@
 //! let (mut requests, mut answers) = channel::connect(&connector, address, room).wait()?;
 //! requests.send_blocking("hello")?;
 //! assert_eq!(answers.recv_blocking()?.as_deref(), Some(&b"HELLO"[..]));
-//! drop(requests); // the server's last `recv`
+//! requests.close_blocking()?; // the server's last `recv`; it has everything
 //! assert_eq!(answers.recv_blocking()?, None);
 //! server.join().unwrap()?;
 //! # Ok(())
 //! # }
 //! ```
 
+pub use crate::stream::StreamRoom;
 pub use crate::stream::channel::{Receiver, Sender, accept, connect};

@@ -3,14 +3,19 @@
 
 mod common;
 
-use std::io::ErrorKind;
+use std::error::Error as _;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsFd;
 use std::sync::mpsc;
+use std::task::{Context, Waker};
 use std::thread;
+use std::time::Duration;
 
 use ferroce::Error;
-use ferroce::channel::{self, Receiver, Sender};
+use ferroce::channel::{self, Receiver, Sender, StreamRoom};
 use ferroce::endpoint::Endpoint;
-use ferroce::stream::{Stream, StreamRoom};
+use ferroce::stream::Stream;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use common::door::{connector, endpoint, incoming, listener};
 use common::{DEADLINE, on_rxe};
@@ -187,4 +192,156 @@ fn a_dropped_receiver_discards_what_comes() {
         Some(&b"answer"[..])
     );
     assert_eq!(answers.recv_blocking().unwrap(), None);
+}
+
+/// Does what a loop does until something answers: asks, sleeps for the endpoint's descriptor, and
+/// serves the endpoint.
+fn until<T>(endpoint: &Endpoint, mut ask: impl FnMut() -> io::Result<T>) -> T {
+    loop {
+        endpoint.dispatch().unwrap();
+        match ask() {
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+            answer => return answer.unwrap(),
+        }
+        let mut descriptor = [PollFd::new(endpoint.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(DEADLINE).unwrap();
+        assert_eq!(
+            poll(&mut descriptor, limit).unwrap(),
+            1,
+            "nothing happened at the endpoint"
+        );
+    }
+}
+
+/// Threads that block send, flush and close, and know then that all is with the peer.
+#[test]
+fn threads_that_block_end_a_channel_in_order() {
+    let room = StreamRoom::new(2, 8);
+    let ((mut sender, _), (_, mut receiver)) = pair(room, room);
+    let address = common::address();
+    assert_eq!(sender.peer_addr().unwrap().ip(), address);
+    assert_eq!(receiver.peer_addr().unwrap().ip(), address);
+    sender.send_blocking("first").unwrap();
+    sender.flush_blocking().unwrap();
+    sender.send_blocking("").unwrap();
+    sender.close_blocking().unwrap();
+    let mut place = b"what was there".to_vec();
+    for expected in [&b"first"[..], b""] {
+        assert!(receiver.recv_into_blocking(&mut place).unwrap());
+        assert_eq!(place, expected);
+    }
+    assert!(!receiver.recv_into_blocking(&mut place).unwrap());
+}
+
+/// A loop sleeps for the endpoint's descriptor where something answers `WouldBlock`, and is woken
+/// when it can go on: more is sent than there is room for.
+#[test]
+fn loops_send_receive_and_end_a_channel_in_order() {
+    let room = StreamRoom::new(2, 8);
+    let ((mut sender, _answers), (_sender, mut receiver)) = pair(room, room);
+    let (here, there) = [sender.connection(), receiver.connection()]
+        .map(|connection| connection.endpoint())
+        .into();
+    let sending = thread::spawn(move || {
+        for number in 0..100_u8 {
+            until(&here, || sender.try_send([number]));
+        }
+        until(&here, || sender.try_flush());
+        until(&here, || sender.try_close());
+        sender.try_send([1]).unwrap_err().kind()
+    });
+    let mut place = Vec::new();
+    for number in 0..100 {
+        assert!(until(&there, || receiver.try_recv_into(&mut place)));
+        assert_eq!(place, [number]);
+    }
+    assert_eq!(until(&there, || receiver.try_recv()), None);
+    assert_eq!(sending.join().unwrap(), ErrorKind::BrokenPipe);
+}
+
+/// Futures of one's own ask by `poll_*`, as `send` and `recv` do.
+#[test]
+fn halves_can_be_polled() {
+    let room = StreamRoom::new(1, 8);
+    let ((mut sender, _answers), (_sender, mut receiver)) = pair(room, room);
+    let context = &mut Context::from_waker(Waker::noop());
+    assert!(sender.poll_send(context, b"one").is_ready());
+    assert!(sender.poll_send(context, b"two").is_pending());
+    assert!(sender.poll_send(context, &[0; 9]).is_ready(), "too long");
+    let endpoint = receiver.connection().endpoint();
+    let polled = std::future::poll_fn(|context| receiver.poll_recv(context));
+    let came = endpoint.block_on(polled).unwrap().unwrap();
+    assert_eq!(came.as_deref(), Some(&b"one"[..]));
+    let endpoint = sender.connection().endpoint();
+    let flushed = std::future::poll_fn(|context| sender.poll_flush(context));
+    endpoint.block_on(flushed).unwrap().unwrap();
+    let closed = std::future::poll_fn(|context| sender.poll_close(context));
+    endpoint.block_on(closed).unwrap().unwrap();
+}
+
+/// Either half can abort: the other one, and the peer, find the end of the connection.
+#[test]
+fn an_aborted_channel_ends_at_once() {
+    let room = StreamRoom::new(2, 8);
+    for by_sender in [true, false] {
+        let ((mut sender, mut receiver), (mut peer, mut there)) = pair(room, room);
+        sender.send_blocking("all").unwrap();
+        sender.flush_blocking().unwrap();
+        sender.set_linger(Duration::from_secs(1));
+        let (kind, reason) = if by_sender {
+            sender.abort();
+            let lost = receiver.recv_blocking().unwrap_err();
+            (lost.kind(), lost.to_string())
+        } else {
+            receiver.abort();
+            let lost = sender.send_blocking("more").unwrap_err();
+            (lost.kind(), lost.to_string())
+        };
+        let expected = [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset];
+        assert_eq!(kind, expected[usize::from(by_sender)]);
+        assert!(reason.contains("aborted at this end"), "{reason}");
+        // The peer has what came before, and then an error that begins with what has happened.
+        assert_eq!(there.recv_blocking().unwrap().as_deref(), Some(&b"all"[..]));
+        let lost = there.recv_blocking().unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::ConnectionReset);
+        let text = lost.to_string();
+        assert!(text.starts_with("the connection has ended"), "{text}");
+        assert!(!text.contains("IBV_WC"), "{text}");
+        let work = lost
+            .source()
+            .and_then(|e| e.downcast_ref::<ferroce::cq::WorkError>());
+        assert_eq!(work.unwrap().kind(), ErrorKind::ConnectionReset);
+        let refused = peer.send_blocking("more").unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::BrokenPipe);
+    }
+}
+
+/// A room of nothing is refused before anything is asked of the peer, and one that no queue pair
+/// holds is named, with its limit.
+#[test]
+fn a_room_that_cannot_be_is_refused() {
+    let (listener, address) = listener(&endpoint());
+    let here = endpoint();
+    for room in [StreamRoom::new(0, 8), StreamRoom::new(8, 0)] {
+        let refused = channel::connect(&connector(&here), address, room).wait();
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, Error::Misuse(_)));
+        assert!(refused.to_string().starts_with("a channel needs"));
+        let refused = Stream::connect(&connector(&here), address, room).wait();
+        assert!(
+            refused
+                .unwrap_err()
+                .to_string()
+                .starts_with("a stream needs")
+        );
+    }
+    assert!(listener.try_accept().unwrap().is_none());
+    let vast = StreamRoom::new(u16::MAX, 8);
+    let refused = channel::connect(&connector(&here), address, vast).wait();
+    let refused = refused.unwrap_err();
+    let words = ["StreamRoom", "65535 messages"];
+    assert!(
+        words.iter().all(|word| refused.to_string().contains(word)),
+        "{refused}"
+    );
 }

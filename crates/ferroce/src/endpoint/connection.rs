@@ -208,6 +208,13 @@ impl Connection {
         })
     }
 
+    /// Ends the connection now, and what is posted, without waiting for the peer to agree.
+    pub(crate) fn abort(&self) {
+        // Each is an error if there is nothing left to end.
+        let _ = self.line.id.disconnect();
+        let _ = self.queue_pair.flush();
+    }
+
     /// Whether the connection has ended, as far as the endpoint was served.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {

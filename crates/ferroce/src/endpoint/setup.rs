@@ -75,8 +75,16 @@ impl Setup {
         parameters.initiator_depth =
             at_most(parameters.initiator_depth, limits.max_qp_init_rd_atom);
         let home = line.shared.home(&context)?;
-        // Devices may give more room than was asked for, usually up to the next power of two.
         let QueuePairCapacities { send, receive, .. } = self.capacities;
+        if self.finish.is_none() && send.max(receive) > limits.max_qp_wr {
+            return Err(Error::Limit {
+                object: "queue pair of a connection",
+                what: "sends or receives",
+                asked: send.max(receive).into(),
+                limit: limits.max_qp_wr.into(),
+            });
+        }
+        // Devices may give more room than was asked for, usually up to the next power of two.
         let room = send
             .checked_next_power_of_two()
             .zip(receive.checked_next_power_of_two())

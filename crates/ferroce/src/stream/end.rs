@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::credits::Credits;
 use super::frame::{Form, HEADER, Kind, Offer};
+use super::lost::Lost;
 use super::room::{Receives, StreamRoom};
 use super::wakers::{Role, Wakers};
 use crate::endpoint::Connection;
@@ -22,19 +23,19 @@ enum Way {
     /// The end was sent or came.
     Ended,
     /// The connection was lost, or the peer broke a rule.
-    Lost(io::ErrorKind, String),
+    Lost(io::ErrorKind, Lost),
 }
 
 impl Way {
-    fn lose(&mut self, kind: io::ErrorKind, reason: &str) {
+    fn lose(&mut self, kind: io::ErrorKind, reason: &Lost) {
         if matches!(self, Self::Open) {
-            *self = Self::Lost(kind, reason.to_owned());
+            *self = Self::Lost(kind, reason.clone());
         }
     }
 }
 
 pub(super) struct End {
-    connection: Connection,
+    connection: Arc<Connection>,
     form: Form,
     credits: Credits,
     receiving: Receives,
@@ -70,7 +71,7 @@ impl End {
     ) -> Self {
         let wakers = Arc::new(Wakers::default());
         Self {
-            connection,
+            connection: Arc::new(connection),
             form,
             credits: Credits::new(room.buffers, peer.buffers),
             receiving,
@@ -123,7 +124,7 @@ impl End {
         std::mem::take(&mut self.wakes)
     }
 
-    pub(super) fn connection(&self) -> &Connection {
+    pub(super) fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 
@@ -145,7 +146,7 @@ impl End {
         match &self.reading {
             Way::Open => Poll::Pending,
             Way::Ended => Poll::Ready(Ok(None)),
-            Way::Lost(kind, reason) => Poll::Ready(Err(io::Error::new(*kind, reason.clone()))),
+            Way::Lost(kind, reason) => Poll::Ready(Err(reason.error(*kind))),
         }
     }
 
@@ -207,9 +208,7 @@ impl End {
         let waiting = self.sending.iter().any(|(kind, _)| *kind != Kind::Count);
         match &self.writing {
             _ if waiting => Poll::Pending,
-            Way::Lost(kind, reason) if !self.delivered => {
-                Poll::Ready(Err(io::Error::new(*kind, reason.clone())))
-            }
+            Way::Lost(kind, reason) if !self.delivered => Poll::Ready(Err(reason.error(*kind))),
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -220,7 +219,7 @@ impl End {
             self.not_lost()?;
         }
         if matches!(self.writing, Way::Open) {
-            let end = self.connection.buffer(HEADER).map_err(io::Error::other)?;
+            let end = self.connection.buffer(HEADER).map_err(io::Error::from)?;
             self.send(Kind::End, end);
             if matches!(self.writing, Way::Open) {
                 self.writing = Way::Ended;
@@ -229,6 +228,12 @@ impl End {
             self.progress();
         }
         self.poll_flush()
+    }
+
+    /// Ends the connection, with what is on its way.
+    pub(super) fn abort(&mut self) {
+        self.lose(&Lost::new("the connection was aborted at this end"));
+        self.connection.abort();
     }
 
     /// Whether data may be written.
@@ -244,7 +249,7 @@ impl End {
 
     fn not_lost(&self) -> io::Result<()> {
         match &self.writing {
-            Way::Lost(kind, reason) => Err(io::Error::new(*kind, reason.clone())),
+            Way::Lost(kind, reason) => Err(reason.error(*kind)),
             _ => Ok(()),
         }
     }
@@ -260,7 +265,7 @@ impl End {
         let new = self
             .connection
             .buffer(HEADER + self.bytes)
-            .map_err(io::Error::other)?;
+            .map_err(io::Error::from)?;
         self.unmade -= 1;
         Ok(Some(new))
     }

@@ -4,6 +4,7 @@ pub(crate) mod channel;
 mod credits;
 mod end;
 mod frame;
+mod lost;
 mod room;
 mod traits;
 mod wakers;
@@ -297,7 +298,9 @@ async fn connect(
     form: Form,
     room: StreamRoom,
 ) -> Result<End> {
-    let (prepared, receives) = with_receives(preparing.await?, room)?;
+    room.check(form)?;
+    let prepared = preparing.await.map_err(|e| room.explain(e))?;
+    let (prepared, receives) = with_receives(prepared, room)?;
     let connection = prepared.establish().await?;
     let told = &connection.peer_parameters().private_data;
     let offer = Offer::parse(form, told).ok_or_else(|| form.wanted())?;
@@ -322,6 +325,7 @@ fn accept<T: 'static>(
         .private_data(&room.offer().to_bytes(form))
         .capacities(room.capacities());
     incoming.awaitable(move |incoming| async move {
+        room.check(form)?;
         let Some(offer) = Offer::parse(form, &incoming.peer_parameters().private_data) else {
             let said: &[u8] = match form {
                 Form::Stream => b"a ferroce stream is wanted here",
@@ -330,7 +334,8 @@ fn accept<T: 'static>(
             incoming.reject(said)?;
             return Err(form.wanted());
         };
-        let (prepared, receives) = with_receives(incoming.prepare()?, room)?;
+        let prepared = incoming.prepare().map_err(|e| room.explain(e))?;
+        let (prepared, receives) = with_receives(prepared, room)?;
         let connection = prepared.establish().await?;
         Ok(new(End::new(connection, receives, room, (form, offer))))
     })

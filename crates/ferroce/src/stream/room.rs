@@ -3,12 +3,25 @@
 use std::collections::VecDeque;
 
 use super::credits::SPARE;
-use super::frame::{HEADER, Offer};
+use super::frame::{Form, HEADER, Offer};
 use crate::endpoint::Connection;
 use crate::qp::{PendingBuffer, QueuePairCapacities};
 use crate::{Error, Result};
 
-/// Room of a stream.
+/// Room of an end of a stream or a channel.
+///
+/// # Memory
+/// An end registers `buffers + 3` receives of `bytes + 8` bytes when it is made, and as it sends
+/// up to as many buffers as it has, each as long as the shorter of both ends' messages. So each
+/// connection takes up to about twice `buffers * bytes` at each end, as long as it is there: the
+/// default 256 KiB or so.
+///
+/// # Limits
+/// The queue pair holds `buffers + 3` receives, which is at most the device's
+/// [`max_qp_wr`](crate::device::DeviceLimits::max_qp_wr): 65,536 of the software device, often
+/// fewer of adapters. A message with its 8 bytes of header is at most as long as the port's
+/// [`max_message`](crate::device::PortAttributes::max_message). The device is known when the peer
+/// is, so connecting and accepting tell that a room is [too large](Error::Limit), and not this.
 ///
 /// ```
 /// use ferroce::stream::StreamRoom;
@@ -19,7 +32,7 @@ use crate::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamRoom {
-    /// Messages that can be here and unread; as many may be written and on their way. At least 1.
+    /// Messages that can be here and unread; as many may be sent and on their way. At least 1.
     pub buffers: u16,
     /// Bytes of one message; at least 1. Messages are as long as the shorter of both ends' rooms.
     pub bytes: u32,
@@ -42,10 +55,37 @@ impl StreamRoom {
         Self { buffers, bytes }
     }
 
+    /// Whether anything can be sent to it.
+    pub(super) fn check(self, form: Form) -> Result<()> {
+        if self.buffers > 0 && self.bytes > 0 {
+            return Ok(());
+        }
+        Err(Error::Misuse(match form {
+            Form::Stream => "a stream needs room for at least one message of one byte (StreamRoom)",
+            Form::Channel => {
+                "a channel needs room for at least one message of one byte (StreamRoom)"
+            }
+        }))
+    }
+
+    /// The error of making the connection, in words of the room.
+    pub(super) fn explain(self, error: Error) -> Error {
+        match error {
+            Error::Limit { limit, .. } => Error::Limit {
+                object: "room of a stream or channel (StreamRoom)",
+                what: "messages",
+                asked: self.buffers.into(),
+                limit: limit.saturating_sub(SPARE.into()),
+            },
+            other => other,
+        }
+    }
+
     pub(super) fn offer(self) -> Offer {
         let Self { buffers, bytes } = self;
         Offer { buffers, bytes }
     }
+
     /// What the queue pair of a stream must hold.
     pub(super) fn capacities(self) -> QueuePairCapacities {
         let messages = u32::from(self.buffers) + SPARE;
@@ -58,9 +98,6 @@ pub(super) type Receives = VecDeque<PendingBuffer>;
 
 /// Posts the receives of a stream's end.
 pub(super) fn post_receives(connection: &Connection, room: StreamRoom) -> Result<Receives> {
-    if room.buffers == 0 || room.bytes == 0 {
-        return Err(Error::Misuse("a stream needs room for at least one byte"));
-    }
     let (count, length) = (room.capacities().receive, room.bytes as usize + HEADER);
     (0..count)
         .map(|_| {

@@ -107,7 +107,7 @@ impl<'s> Blocking<'s> {
 
 /// Waits in this thread.
 fn on<T>(endpoint: &Endpoint, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    endpoint.block_on(future).map_err(io::Error::other)?
+    endpoint.block_on(future).map_err(io::Error::from)?
 }
 
 impl io::Read for Blocking<'_> {

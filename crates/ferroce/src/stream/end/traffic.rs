@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use super::super::credits::SPARE;
 use super::super::frame::{self, Form, HEADER, Kind};
+use super::super::lost::Lost;
 use super::{End, Way};
 use crate::cq::{Done, WorkError};
 use crate::mem::Buffer;
@@ -48,7 +49,7 @@ impl End {
             self.receiving.pop_front();
             match result {
                 Ok(_) => self.receive(buffer),
-                Err(e) => self.lose(&format!("the connection ended: {e}")),
+                Err(e) => self.lose(&Lost::by(e)),
             }
         }
     }
@@ -65,11 +66,10 @@ impl End {
             let needed =
                 kind == Kind::Data || (kind == Kind::End && !matches!(self.reading, Way::Ended));
             self.delivered &= !needed;
-            let reason = format!("the connection ended before the peer had all: {e}");
             if needed && matches!(self.writing, Way::Ended) {
                 self.writing = Way::Open;
             }
-            self.writing.lose(io::ErrorKind::BrokenPipe, &reason);
+            self.writing.lose(io::ErrorKind::BrokenPipe, &Lost::by(e));
         }
     }
 
@@ -82,9 +82,9 @@ impl End {
             Some(Kind::Count) => self.repost(buffer),
             Some(Kind::End) if open => self.reading = Way::Ended,
             _ => {
-                let reason = "the peer sent what no stream sends";
-                self.reading.lose(io::ErrorKind::InvalidData, reason);
-                self.writing.lose(io::ErrorKind::InvalidData, reason);
+                let reason = Lost::new("the peer sent what no stream sends");
+                self.reading.lose(io::ErrorKind::InvalidData, &reason);
+                self.writing.lose(io::ErrorKind::InvalidData, &reason);
             }
         }
     }
@@ -95,7 +95,7 @@ impl End {
     }
 
     /// The queue pair does no more work.
-    fn lose(&mut self, reason: &str) {
+    pub(super) fn lose(&mut self, reason: &Lost) {
         self.reading.lose(io::ErrorKind::ConnectionReset, reason);
         self.writing.lose(io::ErrorKind::BrokenPipe, reason);
         // It may have been found by the task in the other direction.
@@ -110,7 +110,7 @@ impl End {
             .expect("invariant: as long as it can be");
         match self.connection.queue_pair().receive_buffer(buffer) {
             Ok(pending) => self.receiving.push_back(pending),
-            Err(refused) => self.lose(&refused.to_string()),
+            Err(refused) => self.lose(&Lost::because(refused.error)),
         }
     }
 
@@ -128,7 +128,7 @@ impl End {
         };
         match buffer {
             Ok(buffer) => self.send(Kind::Count, buffer),
-            Err(e) => self.lose(&e.to_string()),
+            Err(e) => self.lose(&Lost::because(e)),
         }
     }
 
@@ -143,8 +143,8 @@ impl End {
             Ok(pending) => self.sending.push_back((kind, pending)),
             Err(refused) => {
                 self.delivered &= kind == Kind::Count;
-                self.writing
-                    .lose(io::ErrorKind::BrokenPipe, &refused.to_string());
+                let reason = Lost::because(refused.error);
+                self.writing.lose(io::ErrorKind::BrokenPipe, &reason);
             }
         }
     }
