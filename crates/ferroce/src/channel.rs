@@ -7,12 +7,15 @@
 //! before they receive must receive in another task or thread, or use
 //! [`try_send`](Sender::try_send).
 //!
-//! | used by | calls |
-//! |---|---|
-//! | threads | `send_blocking`, `recv_blocking`, `flush_blocking`, `close_blocking`: they serve the endpoint while they wait |
-//! | tasks | [`send`](Sender::send), [`recv`](Receiver::recv), `flush`, `close`: the endpoint needs a [driver](crate::endpoint::Endpoint::driver) |
-//! | loops | [`try_send`](Sender::try_send), [`try_recv`](Receiver::try_recv), `try_flush`, `try_close`, behind [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch): a [guide](crate::guides#a-loop-on-channels) has one |
-//! | hand-written futures | `poll_send`, `poll_recv`, `poll_flush`, `poll_close` |
+//! - Threads use the calls whose names end in `_blocking`, which serve the endpoint while they wait:
+//!   `send`, `recv`, `flush`, `close`.
+//! - Tasks await those without an ending. The endpoint needs a
+//!   [driver](crate::endpoint::Endpoint::driver): nothing happens without one.
+//! - Loops of one's own use [`try_send`](Sender::try_send), [`try_recv`](Receiver::try_recv),
+//!   `try_flush` and `try_close`, behind
+//!   [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch). The [guides](crate::guides) have
+//!   one.
+//! - Hand-written futures use `poll_send`, `poll_recv`, `poll_flush` and `poll_close`.
 //!
 //! A message may be empty, and is received as an empty one: the end is `None`. What a room costs,
 //! and how large it can be, is said at [`StreamRoom`].

@@ -96,11 +96,10 @@ impl Driver {
     where
         F: Future<Output = io::Result<()>>,
     {
+        let waiting = |source| Error::io("waiting for the completion channel", source);
         loop {
-            self.dispatch()?;
-            readable()
-                .await
-                .map_err(|source| Error::io("waiting for the completion channel", source))?;
+            told(self.dispatch())?;
+            told(readable().await.map_err(waiting))?;
         }
     }
 
@@ -125,16 +124,37 @@ impl Driver {
     /// # }
     /// ```
     ///
+    /// A task that nothing awaits ends unseen: if this ends with an error, that is also an event of
+    /// [tracing](https://docs.rs/tracing) at the level of errors. A program that must not go on
+    /// without it waits for both:
+    ///
+    /// ```
+    /// # async fn work(endpoint: &ferroce::endpoint::Endpoint) -> ferroce::Result<()> { Ok(()) }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use ferroce::prelude::*;
+    /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    /// # runtime.block_on(async {
+    /// let endpoint = Endpoint::new(&Provider::software())?;
+    /// tokio::select! {
+    ///     done = work(&endpoint) => done?,
+    ///     ended = endpoint.driver().run_on_tokio() => ended?,
+    /// }
+    /// # Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// The queue overflowed, or the descriptor cannot be watched.
+    /// The queue overflowed, or the descriptor cannot be watched: the future is polled outside of a
+    /// tokio runtime, or in one without I/O (`enable_io`, `enable_all`).
     #[cfg(feature = "tokio")]
     pub async fn run_on_tokio(self) -> Result<()> {
         let watch = |source| Error::io("watching the completion channel", source);
-        let fd = crate::sys::watch(self.as_fd()).map_err(watch)?;
+        let fd = told(crate::sys::watch(self.as_fd()).map_err(watch))?;
         loop {
-            self.dispatch()?;
+            told(self.dispatch())?;
             // Readiness is cleared before events are taken, so none comes unseen.
-            fd.readable().await.map_err(watch)?.clear_ready();
+            told(fd.readable().await.map_err(watch))?.clear_ready();
         }
     }
 
@@ -146,13 +166,26 @@ impl Driver {
     /// The queue overflowed.
     pub fn run_blocking(self, interval: Duration, mut stop: impl FnMut() -> bool) -> Result<()> {
         loop {
-            self.dispatch()?;
+            told(self.dispatch())?;
             if stop() {
                 return Ok(());
             }
-            self.0.wait_readable(interval)?;
+            told(self.0.wait_readable(interval))?;
         }
     }
+}
+
+/// Tells the log why a driver ends, which nothing else may hear of: tasks and threads of drivers
+/// are seldom awaited.
+fn told<T>(result: Result<T>) -> Result<T> {
+    if let Err(error) = &result {
+        tracing::error!(
+            target: "ferroce::endpoint",
+            %error,
+            "a driver has ended: what it served stands still"
+        );
+    }
+    result
 }
 
 impl AsFd for Driver {

@@ -76,12 +76,16 @@ pub enum Error {
     #[error("{0}")]
     Protocol(&'static str),
     /// It took longer than was allowed.
-    #[error("{what}: not done after {limit:?}")]
+    #[error("{what}: not done after {limit:?}{}", if *unserved { UNSERVED } else { "" })]
     TimedOut {
         /// What was waited for.
         what: &'static str,
         /// How long it was allowed to take.
         limit: std::time::Duration,
+        /// Whether nothing served the endpoint meanwhile, so that nothing could happen: no
+        /// [driver](crate::endpoint::Endpoint::driver) ran, nothing called
+        /// [`dispatch`](crate::endpoint::Endpoint::dispatch), and no thread waited.
+        unserved: bool,
     },
     /// Work failed. Calls that wait for work as one result give this, and `?` makes it of a
     /// [`WorkError`].
@@ -110,6 +114,10 @@ pub enum Error {
         status: i32,
     },
 }
+
+/// What a time limit adds where nothing served the endpoint.
+const UNSERVED: &str = ", and nothing served the endpoint meanwhile: run its driver \
+    (Endpoint::driver), call Endpoint::dispatch, or wait in a thread (Awaitable::wait)";
 
 impl Error {
     /// The errno that a C function left.

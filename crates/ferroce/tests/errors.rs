@@ -7,13 +7,15 @@ mod common;
 use std::fmt::Debug;
 use std::io;
 use std::net::Ipv4Addr;
+#[cfg(feature = "tokio")]
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::bare::{Bare, PORT};
 use common::door::{connect, endpoint, incoming, listener};
 use common::pair::TIMEOUT;
-use common::{address, on_rxe, provider};
+use common::{DEADLINE, address, on_rxe, provider};
 use ferroce::Error;
 use ferroce::cm::{ConnectionParameters, EventKind, Id, Membership};
 use ferroce::cq::CompletionQueue;
@@ -326,4 +328,63 @@ fn refused_batches_and_bytes_become_errors() {
         };
         is_of_arguments(refused(one).into(), refused(other).into());
     });
+}
+
+#[test]
+fn a_time_limit_says_that_nothing_served_the_endpoint() {
+    let here = endpoint();
+    let (listener, address) = listener(&here);
+    let limit = Duration::from_millis(20);
+    // Asked again and again by a program that has forgotten the endpoint.
+    let mut connecting = here.connector().timeout(limit).connect(address);
+    let begun = Instant::now();
+    let late = loop {
+        if let Some(ended) = connecting.try_wait() {
+            break ended;
+        }
+        assert!(begun.elapsed() < DEADLINE);
+        thread::yield_now();
+    };
+    let cures = ["nothing served", "Endpoint::driver", "dispatch", "wait"];
+    says(late, None, &cures);
+    // A thread that waits serves it.
+    let late = listener.accept().within(limit).wait().unwrap_err();
+    assert!(!late.to_string().contains("served"), "{late}");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_driver_without_a_runtime_or_its_io_ends_with_an_error_that_is_logged() {
+    let kept = Kept::default();
+    let writer = kept.clone();
+    let log = tracing_subscriber::fmt().with_writer(move || writer.clone());
+    let driver = || endpoint().driver().run_on_tokio();
+    let runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = { runtime }.build().unwrap();
+    let (without, outside) = tracing::subscriber::with_default(log.finish(), || {
+        let task = async { tokio::spawn(driver()).await.unwrap() };
+        (runtime.block_on(task), common::block_on(driver()))
+    });
+    says(without, None, &["no I/O", "enable_io"]);
+    says(outside, None, &["runtime"]);
+    let logged = kept.0.lock().unwrap();
+    let logged = str::from_utf8(&logged).unwrap();
+    assert_eq!(logged.matches("ERROR").count(), 2, "{logged}");
+    assert!(logged.contains("a driver has ended"), "{logged}");
+}
+
+/// Keeps what a subscriber writes.
+#[cfg(feature = "tokio")]
+#[derive(Clone, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+#[cfg(feature = "tokio")]
+impl std::io::Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }

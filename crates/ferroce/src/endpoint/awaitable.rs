@@ -18,6 +18,9 @@ use crate::{Error, Result};
 /// when it is first polled, asked or waited for, and may be dropped at any time: what it had made
 /// is destroyed, and the peer is told as far as it knew.
 ///
+/// Where it is awaited, the endpoint needs a [driver](crate::endpoint::Endpoint::driver): without
+/// one nothing happens, time limits included.
+///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
@@ -117,13 +120,22 @@ pub(super) async fn within<T>(
     what: &'static str,
 ) -> Result<T> {
     let mut sleep = Sleep::until(&shared, deadline);
+    // The endpoint's turns when it first had to wait.
+    let mut began_at = None;
     std::future::poll_fn(move |context| {
         if let Poll::Ready(out) = future.as_mut().poll(context) {
             return Poll::Ready(out);
         }
+        let (before, turns) = (began_at, shared.turns());
+        began_at.get_or_insert(turns);
+        let timed_out = || Error::TimedOut {
+            what,
+            limit,
+            unserved: before == Some(turns),
+        };
         Pin::new(&mut sleep)
             .poll(context)
-            .map(|slept| slept.and(Err(Error::TimedOut { what, limit })))
+            .map(|slept| slept.and_then(|()| Err(timed_out())))
     })
     .await
 }

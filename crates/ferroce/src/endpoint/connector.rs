@@ -107,7 +107,7 @@ impl Connector {
 
     /// Connects to a listener: [`prepare`](Self::prepare), then [`Prepared::establish`]. Of several
     /// addresses it takes the first that there is a way to. A name is looked up at once, in this
-    /// thread.
+    /// thread. Where it is awaited, the endpoint needs a [driver](super::Endpoint::driver).
     ///
     /// # Errors
     /// The errors of both.

@@ -70,7 +70,8 @@ impl Listener {
     }
 
     /// The oldest connect request. Dropping the future loses none. Several threads or tasks may
-    /// wait. The address is listened at for as long as a future of it is there.
+    /// wait. The address is listened at for as long as a future of it is there. Where it is
+    /// awaited, the endpoint needs a [driver](Endpoint::driver): without one it waits for ever.
     ///
     /// # Errors
     /// [`Error::Unexpected`](crate::Error::Unexpected) if the device is gone.

@@ -121,12 +121,16 @@ impl Endpoint {
         Connector::new(&self.0)
     }
 
-    /// Connects to a listener, with defaults: see [`Connector::connect`].
+    /// Connects to a listener, with defaults: see [`Connector::connect`]. Where it is awaited, the
+    /// endpoint needs a [driver](Self::driver).
     pub fn connect(&self, to: impl ToSocketAddrs) -> Awaitable<'static, Connection> {
         self.connector().connect(to)
     }
 
     /// What serves the endpoint for futures that are polled elsewhere. There may be several.
+    ///
+    /// Futures of an endpoint that nothing serves are never ready. On tokio the driver is
+    /// `tokio::spawn(endpoint.driver().run_on_tokio())`; see [`Driver`].
     #[must_use]
     pub fn driver(&self) -> Driver {
         Driver::of_endpoint(Arc::clone(&self.0))

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ pub(crate) struct Runtime {
     lines: Mutex<HashMap<IdKey, Weak<Line>>>,
     timers: Mutex<Timers>,
     homes: Mutex<Vec<Arc<Home>>>,
+    /// Times that the endpoint was served: tells time limits whether it was at all.
+    turns: AtomicU64,
     /// One thread at a time takes events, so that those of one identifier keep their order.
     turning: Mutex<()>,
     pub(super) background: Background,
@@ -58,6 +61,7 @@ impl Runtime {
             lines: Mutex::default(),
             timers: Mutex::default(),
             homes: Mutex::default(),
+            turns: AtomicU64::new(0),
             turning: Mutex::default(),
             background: Background::default(),
         })
@@ -69,6 +73,11 @@ impl Runtime {
 
     pub(super) fn timers(&self) -> MutexGuard<'_, Timers> {
         lock(&self.timers)
+    }
+
+    /// Times that it was served until now.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Acquire)
     }
 
     /// Has the alarm go off at the earliest of the times.
@@ -105,6 +114,7 @@ impl Runtime {
     /// Serves what there is to serve, without waiting. No lock is held while tasks are woken: they
     /// may come back here.
     pub(super) fn dispatch(self: &Arc<Self>) -> Result<()> {
+        self.turns.fetch_add(1, Ordering::AcqRel);
         for name in self.poller.readable()? {
             match name {
                 EVENTS => self.take_events()?,

@@ -63,15 +63,26 @@ fn poll(entries: &mut [libc::pollfd], limit: Duration) -> Result<()> {
     }
 }
 
-/// A duplicate of a descriptor, registered with the tokio runtime for reading.
+/// A duplicate of a descriptor, registered with the tokio runtime for reading. Outside of a runtime,
+/// and in one without I/O, it is an error.
 #[cfg(feature = "tokio")]
 pub(crate) fn watch(
     fd: BorrowedFd<'_>,
 ) -> std::io::Result<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>> {
+    use std::io::{Error, ErrorKind};
+
+    use tokio::io::{Interest, unix::AsyncFd};
+
+    tokio::runtime::Handle::try_current().map_err(Error::other)?;
     let fd = fd.try_clone_to_owned()?;
-    // SAFETY: an owned descriptor is open, and the same one, for as long as it is registered.
-    let watched = unsafe {
-        tokio::io::unix::AsyncFd::register_with_interest(fd, tokio::io::Interest::READABLE)
-    };
-    watched.map_err(std::io::Error::from)
+    let register = std::panic::AssertUnwindSafe(|| {
+        // SAFETY: an owned descriptor is open, and the same one, for as long as it is registered.
+        let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        watched.map_err(Error::from)
+    });
+    // Tokio has no question for it: a runtime without I/O panics, having done nothing.
+    std::panic::catch_unwind(register).unwrap_or_else(|_| {
+        let reason = "the tokio runtime has no I/O: build it with `enable_io` or `enable_all`";
+        Err(Error::new(ErrorKind::Unsupported, reason))
+    })
 }

@@ -141,7 +141,8 @@ fn halves(end: End) -> (Sender, Receiver) {
 /// Connects to a listener whose program [accepts](accept) channels. The connector's capacities and
 /// private data do not matter. The room is that of this end: how many messages may be here unread,
 /// and how long they are at most. The longest message, in either direction, is the shorter of both
-/// ends' rooms: see [`Sender::max_len`].
+/// ends' rooms: see [`Sender::max_len`]. Where it is awaited, the endpoint needs a
+/// [driver](crate::endpoint::Endpoint::driver).
 ///
 /// # Errors
 /// Those of [`Connector::connect`]; [`Error::Misuse`](crate::Error::Misuse) for room of nothing,
@@ -159,7 +160,8 @@ pub fn connect(
     })
 }
 
-/// Accepts a request for a channel. One for something else is rejected.
+/// Accepts a request for a channel. One for something else is rejected. Where it is awaited, the
+/// endpoint needs a [driver](crate::endpoint::Endpoint::driver).
 ///
 /// # Errors
 /// Those of [`Incoming::accept`], and as [`connect`].

@@ -44,8 +44,8 @@ use super::{Parts, Shared, half_methods};
 pub struct Receiver(pub(super) Shared);
 
 impl Receiver {
-    /// The next message, which may be empty; `None` when the peer has ended its direction. Dropping the future loses
-    /// nothing.
+    /// The next message, which may be empty; `None` when the peer has ended its direction. Dropping
+    /// the future loses nothing.
     ///
     /// # Errors
     /// [`ConnectionReset`](io::ErrorKind::ConnectionReset) if the connection ended before that,

@@ -45,9 +45,9 @@ impl Sender {
         self.0.0.longest
     }
 
-    /// Sends a message, which may be empty: its bytes are copied into registered memory of the channel, and nothing is
-    /// allocated for it. Ready when it is on its way, which needs that the peer has room for it.
-    /// Dropping the future before that sends nothing.
+    /// Sends a message, which may be empty: its bytes are copied into registered memory of the
+    /// channel, and nothing is allocated for it. Ready when it is on its way, which needs that the
+    /// peer has room for it. Dropping the future before that sends nothing.
     ///
     /// # Errors
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) for one that is [too
