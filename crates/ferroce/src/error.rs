@@ -72,6 +72,13 @@ pub enum Error {
         /// What its program said. May have zeros behind it.
         private_data: Vec<u8>,
     },
+    /// The peer that asked for the connection has given up, or is gone, before it was made. A server
+    /// goes on with the next request.
+    #[error("the peer has given up the connection that it asked for, or is gone")]
+    GivenUp {
+        /// What the call that found it said.
+        source: Box<Self>,
+    },
     /// The peer does not keep to what was agreed.
     #[error("{0}")]
     Protocol(&'static str),
@@ -145,8 +152,9 @@ impl Error {
     }
 
     /// What kind of error it is, in the words of [`std::io`]: `InvalidInput` for arguments that are
-    /// wrong, `TimedOut`, `ConnectionRefused` for a rejection, `ConnectionReset` where the peer or
-    /// the connection is gone, `InvalidData` where the peer does not keep to the protocol, and for
+    /// wrong, `TimedOut`, `ConnectionRefused` for a rejection, `ConnectionAborted` for a request
+    /// whose peer has given up before it was accepted, `ConnectionReset` where the peer or the
+    /// connection is gone, `InvalidData` where the peer does not keep to the protocol, and for
     /// refusals of the system that of their errno.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
@@ -158,6 +166,7 @@ impl Error {
             | Self::Misuse(_)
             | Self::Limit { .. } => io::ErrorKind::InvalidInput,
             Self::Rejected { .. } => io::ErrorKind::ConnectionRefused,
+            Self::GivenUp { .. } => io::ErrorKind::ConnectionAborted,
             Self::Protocol(_) => io::ErrorKind::InvalidData,
             Self::TimedOut { .. } => io::ErrorKind::TimedOut,
             Self::Work(error) => error.kind(),

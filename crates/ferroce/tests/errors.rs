@@ -352,6 +352,45 @@ fn a_time_limit_says_that_nothing_served_the_endpoint() {
     assert!(!late.to_string().contains("served"), "{late}");
 }
 
+/// A server learns that a client which asked has gone, by the same error wherever it finds that.
+#[test]
+fn a_request_whose_client_has_gone_says_so() {
+    for prepared in [false, true] {
+        let (here, there) = (endpoint(), endpoint());
+        let (listener, address) = listener(&here);
+        let mut connecting = connect(&there, address);
+        let begun = Instant::now();
+        let incoming = loop {
+            there.dispatch().unwrap();
+            here.dispatch().unwrap();
+            assert!(connecting.try_wait().is_none());
+            if let Some(incoming) = listener.try_accept().unwrap() {
+                break incoming.timeout(DEADLINE);
+            }
+            assert!(begun.elapsed() < DEADLINE);
+        };
+        let gone = if prepared {
+            let prepared = incoming.prepare().unwrap();
+            drop(connecting);
+            prepared.establish().wait()
+        } else {
+            drop(connecting);
+            incoming.accept().wait()
+        };
+        let gone = gone.unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::ConnectionAborted, "{gone:?}");
+        assert!(gone.to_string().starts_with("the peer has given up"));
+        assert!(std::error::Error::source(&gone).is_some());
+    }
+    // A server whose own settings are at fault is told of those.
+    let (here, there) = (endpoint(), endpoint());
+    let (listener, address) = listener(&here);
+    let asking = thread::spawn(move || connect(&there, address).wait());
+    let wrong = incoming(&listener).private_data(&[0; 250]).accept().wait();
+    says(wrong, EINVAL, &["rdma_accept"]);
+    asking.join().unwrap().unwrap_err();
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn a_driver_without_a_runtime_or_its_io_ends_with_an_error_that_is_logged() {
@@ -379,12 +418,12 @@ fn a_driver_without_a_runtime_or_its_io_ends_with_an_error_that_is_logged() {
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
 #[cfg(feature = "tokio")]
-impl std::io::Write for Kept {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+impl io::Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
 
-    fn flush(&mut self) -> std::io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -10,12 +10,12 @@ use super::awaitable::{deadline, within};
 use super::line::Line;
 use super::setup::{Parts, Setup};
 use super::{Awaitable, Endpoint};
-use crate::Result;
 use crate::cm::{ConnectionParameters, EventKind};
 use crate::cq::{CompletionQueue, Outcome};
 use crate::device::Context;
 use crate::mem::{Access, Buffer, MemoryRegion, ProtectionDomain};
 use crate::qp::QueuePair;
+use crate::{Error, Result};
 
 /// A reliable connection: a queue pair and what belongs to it. When it is dropped, work that has
 /// not completed is flushed, and the connection ends.
@@ -267,6 +267,16 @@ pub(super) enum Role {
     Accepts,
 }
 
+impl Role {
+    /// Why the connection is not made.
+    fn explain(self, error: Error, line: &Line) -> Error {
+        match self {
+            Self::Connects => error,
+            Self::Accepts => line.explain(error),
+        }
+    }
+}
+
 impl Prepared {
     pub(super) fn new(
         line: Arc<Line>,
@@ -278,7 +288,7 @@ impl Prepared {
             queue_pair,
             completions,
             domain,
-        } = setup.make(&line)?;
+        } = setup.make(&line).map_err(|e| role.explain(e, &line))?;
         let connection = Connection {
             queue_pair,
             completions,
@@ -312,7 +322,8 @@ impl Prepared {
     /// # Errors
     /// [`Error::Rejected`](crate::Error::Rejected) with the peer's reason and private data,
     /// [`Error::TimedOut`](crate::Error::TimedOut), [`Error::Unexpected`](crate::Error::Unexpected)
-    /// if the peer cannot be reached or has given up, or those of the manual pages.
+    /// if the peer cannot be reached, [`Error::GivenUp`](crate::Error::GivenUp) if the peer that
+    /// asked is gone, or those of the manual pages.
     pub fn establish(self) -> Awaitable<'static, Connection> {
         let shared = Arc::clone(&self.connection.line.shared);
         let span = span!(
@@ -341,11 +352,13 @@ impl Prepared {
             role,
         } = self;
         let line = &connection.line;
-        match role {
-            Role::Connects => line.id.connect(&setup.parameters)?,
-            Role::Accepts => line.id.accept(&setup.parameters)?,
-        }
-        let event = line.expect(EventKind::Established).await?;
+        let asked = match role {
+            Role::Connects => line.id.connect(&setup.parameters),
+            Role::Accepts => line.id.accept(&setup.parameters),
+        };
+        asked.map_err(|e| role.explain(e, line))?;
+        let event = line.expect(EventKind::Established).await;
+        let event = event.map_err(|e| role.explain(e, line))?;
         if matches!(role, Role::Connects) {
             connection.peer = event.parameters;
         }

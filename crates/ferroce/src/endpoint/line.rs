@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -138,6 +139,29 @@ impl Line {
                 event: kind,
                 status: event.status,
             }),
+        }
+    }
+
+    /// The error of a request that could not be accepted: that its peer has given up, if it has.
+    pub(super) fn explain(&self, error: Error) -> Error {
+        let given_up = match &error {
+            // Every other event than the expected one comes from a peer that is gone.
+            Error::Unexpected { event, .. } => *event != EventKind::DeviceRemoval,
+            Error::Rejected { .. } => true,
+            Error::System { source, .. } if source.kind() == io::ErrorKind::ConnectionReset => true,
+            // No event tells of a request that was not accepted. But only one whose peer still
+            // waits can be rejected, which this one is to be in any case.
+            Error::System { .. } => {
+                let rejected = self.id.reject(&[]);
+                rejected.is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL))
+            }
+            _ => false,
+        };
+        if !given_up {
+            return error;
+        }
+        Error::GivenUp {
+            source: Box::new(error),
         }
     }
 

@@ -202,7 +202,7 @@ impl Incoming {
     /// posted.
     ///
     /// # Errors
-    /// Those of the manual page.
+    /// [`Error::GivenUp`](crate::Error::GivenUp) if the peer is gone; those of the manual page.
     pub fn prepare(mut self) -> Result<Prepared> {
         let parameters = &mut self.setup.parameters;
         // Neither side may have more outstanding than the other serves.
