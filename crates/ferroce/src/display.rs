@@ -15,6 +15,35 @@ pub(crate) fn words(name: &dyn fmt::Debug, f: &mut fmt::Formatter<'_>) -> fmt::R
     f.pad(&text)
 }
 
+/// What a program told another one as private data, without the zeros behind it.
+pub(crate) struct Said<'d>(&'d [u8]);
+
+impl<'d> Said<'d> {
+    pub(crate) fn new(private_data: &'d [u8]) -> Self {
+        let end = private_data.iter().rposition(|byte| *byte != 0);
+        Self(&private_data[..end.map_or(0, |last| last + 1)])
+    }
+}
+
+/// As a byte string: `b"not today"`.
+impl fmt::Debug for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.0.escape_ascii())
+    }
+}
+
+/// Where it is text, behind a colon; otherwise nothing.
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match str::from_utf8(self.0) {
+            Ok(text) if !text.is_empty() && !text.contains(char::is_control) => {
+                write!(f, ": {text:?}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Has enumerations shown in small words.
 macro_rules! shown_in_words {
     ($($name:ty),*) => {

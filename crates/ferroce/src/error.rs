@@ -1,9 +1,10 @@
 //! Errors.
 
-use std::io;
+use std::{fmt, io};
 
 use crate::cm::{EventKind, RejectReason};
 use crate::cq::WorkError;
+use crate::display::Said;
 
 /// What this crate's functions answer.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -23,7 +24,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device refused.
@@ -65,7 +66,10 @@ pub enum Error {
     #[error("{0}")]
     Misuse(&'static str),
     /// The peer turned the connection down.
-    #[error("the peer rejected the connection, reason {reason}")]
+    #[error(
+        "the peer rejected the connection, reason {reason}{}",
+        Said::new(private_data)
+    )]
     Rejected {
         /// Reason that the peer gave.
         reason: RejectReason,
@@ -221,6 +225,54 @@ impl Error {
     }
 }
 
+/// As it would be derived, but private data as a byte string: `main` shows errors like this.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        macro_rules! of {
+            ($name:ident, $($field:ident),*) => {
+                f.debug_struct(stringify!($name))$(.field(stringify!($field), $field))*.finish()
+            };
+        }
+        match self {
+            Self::System {
+                call,
+                about,
+                source,
+            } => of!(System, call, about, source),
+            Self::NoSystemLibrary { library, reason } => of!(NoSystemLibrary, library, reason),
+            Self::OutOfRange { start, end, length } => of!(OutOfRange, start, end, length),
+            Self::Unaligned { start } => of!(Unaligned, start),
+            Self::Misuse(what) => f.debug_tuple("Misuse").field(what).finish(),
+            Self::Rejected {
+                reason,
+                private_data,
+            } => {
+                let private_data = &Said::new(private_data);
+                of!(Rejected, reason, private_data)
+            }
+            Self::GivenUp { source } => of!(GivenUp, source),
+            Self::Protocol(what) => f.debug_tuple("Protocol").field(what).finish(),
+            Self::TimedOut {
+                what,
+                limit,
+                unserved,
+            } => of!(TimedOut, what, limit, unserved),
+            Self::Work(error) => f.debug_tuple("Work").field(error).finish(),
+            Self::Limit {
+                object,
+                what,
+                asked,
+                limit,
+            } => of!(Limit, object, what, asked, limit),
+            Self::Unexpected {
+                expected,
+                event,
+                status,
+            } => of!(Unexpected, expected, event, status),
+        }
+    }
+}
+
 /// The error itself is kept: [`io::Error::get_ref`].
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
@@ -255,6 +307,21 @@ mod tests {
         };
         assert_eq!(rejected.kind(), io::ErrorKind::ConnectionRefused);
         assert!(rejected.to_string().ends_with("28 (by its program)"));
+        let mut private_data = b"not\ttoday".to_vec();
+        private_data.resize(148, 0);
+        let rejected = |private_data| Error::Rejected {
+            reason: RejectReason::CONSUMER,
+            private_data,
+        };
+        let no_text = rejected(private_data);
+        assert!(no_text.to_string().ends_with("28 (by its program)"));
+        let shown = format!("{no_text:?}");
+        assert!(
+            shown.ends_with(r#"private_data: b"not\ttoday" }"#),
+            "{shown}"
+        );
+        let text = rejected(b"not today\0\0".to_vec()).to_string();
+        assert!(text.ends_with(r#"(by its program): "not today""#), "{text}");
         let gone = WorkError::new(WorkStatus::RETRIES_EXCEEDED, 0, None);
         assert_eq!(io::Error::from(gone).kind(), io::ErrorKind::TimedOut);
     }

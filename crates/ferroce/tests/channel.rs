@@ -146,7 +146,12 @@ fn a_stream_is_no_channel() {
     });
     let refused = channel::accept(incoming(&listener), room).wait();
     assert!(matches!(refused.unwrap_err(), Error::Protocol(_)));
-    assert!(matches!(connecting.join().unwrap(), Error::Rejected { .. }));
+    let told = connecting.join().unwrap();
+    assert!(matches!(told, Error::Rejected { .. }));
+    assert!(
+        told.to_string()
+            .contains("a ferroce channel is wanted here")
+    );
 }
 
 /// An end that is dropped arrives whole, though its program has not received all.
