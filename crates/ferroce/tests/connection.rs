@@ -3,12 +3,15 @@
 
 mod common;
 
+use std::thread;
+
 use ferroce::Error;
 use ferroce::cm::{ConnectionParameters, EventKind};
 use ferroce::cq::{WorkKind, WorkStatus};
-use ferroce::mem::{Access, MemoryRegion, RemoteRegion};
+use ferroce::mem::{Access, BufferPool, MemoryRegion, RemoteRegion};
 use ferroce::qp::{Operation, QueuePair};
 
+use common::door;
 use common::pair::{CAPACITIES, End, connected, listener, resolved};
 
 const SIZE: usize = 10_000;
@@ -280,5 +283,31 @@ fn a_full_queue_refuses_and_keeps_what_it_has() {
             (flushed.tag, flushed.result.unwrap_err().status),
             (tag, WorkStatus::FLUSHED)
         );
+    }
+}
+
+/// A buffer may have no bytes, however it was made.
+#[test]
+fn empty_messages_are_sent_and_received() {
+    let (listener, address) = door::listener(&door::endpoint());
+    let asking = thread::spawn(move || door::connect(&door::endpoint(), address).wait().unwrap());
+    let prepared = door::incoming(&listener).prepare().unwrap();
+    let receiver = prepared.connection();
+    let pool = BufferPool::new(receiver.domain(), 1 << 20);
+    let receives = [receiver.buffer(0), receiver.buffer_of(b""), pool.buffer(0)].map(|buffer| {
+        receiver
+            .queue_pair()
+            .receive_buffer(buffer.unwrap())
+            .unwrap()
+    });
+    let receiver = prepared.establish().wait().unwrap();
+    let sender = asking.join().unwrap();
+    for receive in receives {
+        let empty = sender.buffer_of(b"").unwrap();
+        assert!(empty.is_empty());
+        let sent = sender.queue_pair().submit_buffer(Operation::Send, empty);
+        sender.complete(sent.unwrap()).unwrap();
+        let (done, came) = receiver.complete(receive).unwrap();
+        assert_eq!((done.bytes, came.len()), (0, 0));
     }
 }

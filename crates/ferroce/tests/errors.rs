@@ -19,7 +19,9 @@ use common::{DEADLINE, address, on_rxe, provider};
 use ferroce::Error;
 use ferroce::cm::{ConnectionParameters, EventKind, Id, Membership};
 use ferroce::cq::CompletionQueue;
-use ferroce::mem::{Access, MemoryRegion, ProtectionDomain, RemoteAccess, RemoteAddress};
+use ferroce::mem::{
+    Access, BufferPool, MemoryRegion, ProtectionDomain, RemoteAccess, RemoteAddress,
+};
 use ferroce::qp::{LinkParameters, Operation, QueuePair, QueuePairBuilder, QueuePairCapacities};
 use ferroce::srq::SharedReceiveQueue;
 use ferroce::transport::{Rc, Ud};
@@ -426,4 +428,15 @@ impl io::Write for Kept {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+#[test]
+fn a_pool_at_its_limit_says_so_in_a_sentence() {
+    let bare = Bare::new();
+    let pool = BufferPool::new(&bare.domain, 8 << 10);
+    let full = pool.buffer(16 << 10).unwrap_err().to_string();
+    assert_eq!(
+        full,
+        "buffer pool: 16384 bytes in use with those that were asked for, and the limit is 8192"
+    );
 }

@@ -120,8 +120,8 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Buffer::new`].
-    pub fn buffer(&self, capacity: usize) -> Result<Buffer> {
-        Buffer::new(&self.domain, capacity)
+    pub fn buffer(&self, length: usize) -> Result<Buffer> {
+        Buffer::new(&self.domain, length)
     }
 
     /// A buffer with these bytes.

@@ -36,14 +36,15 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Registers that many bytes, zeroed.
+    /// Registers that many bytes, zeroed. A buffer of no bytes, for empty messages, has the
+    /// capacity of one.
     ///
     /// # Errors
-    /// [`Error::Misuse`] for no bytes, or 4 GiB and more; ENOMEM at the device's limit.
-    pub fn new(domain: &ProtectionDomain, capacity: usize) -> Result<Self> {
-        u32::try_from(capacity).map_err(|_| Error::Misuse("a buffer has less than 4 GiB"))?;
-        Exclusive::new(&domain.0, capacity)
-            .map(|memory| Self::from_parts(memory, capacity, capacity))
+    /// [`Error::Misuse`] for 4 GiB and more; ENOMEM at the device's limit.
+    pub fn new(domain: &ProtectionDomain, length: usize) -> Result<Self> {
+        u32::try_from(length).map_err(|_| Error::Misuse("a buffer has less than 4 GiB"))?;
+        let capacity = length.max(1);
+        Exclusive::new(&domain.0, capacity).map(|memory| Self::from_parts(memory, length, capacity))
     }
 
     #[inline]

@@ -98,7 +98,7 @@ impl Stock {
         if needed > limit {
             return Err(Error::Limit {
                 object: "buffer pool",
-                what: "bytes in use, with those that were asked for,",
+                what: "bytes in use with those that were asked for",
                 asked: needed as u64,
                 limit: limit as u64,
             });
