@@ -12,6 +12,7 @@ use tracing::Span;
 use super::block;
 use super::shared::Runtime;
 use super::timers::Sleep;
+use crate::wake::note_awaited;
 use crate::{Error, Result};
 
 /// Something that ends later: a future, or with [`wait`](Self::wait) a blocking call. It begins
@@ -144,9 +145,17 @@ impl<T> Future for Awaitable<'_, T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let Self { span, future, .. } = &mut *self;
+        let Self {
+            shared,
+            span,
+            future,
+        } = &mut *self;
         let _entered = span.enter();
-        future.as_mut().poll(context)
+        let polled = future.as_mut().poll(context);
+        if polled.is_pending() {
+            note_awaited(shared.name());
+        }
+        polled
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::awaitable::{deadline, within};
 use super::line::Line;
 use super::setup::{Parts, Setup};
-use super::{Awaitable, Endpoint};
+use super::{Awaitable, Endpoint, block};
 use crate::cm::{ConnectionParameters, EventKind};
 use crate::cq::{CompletionQueue, Outcome};
 use crate::device::Context;
@@ -142,17 +142,20 @@ impl Connection {
         MemoryRegion::new(&self.domain, length, access)
     }
 
-    /// Waits for a future in this thread, and serves the endpoint meanwhile:
-    /// [`Endpoint::block_on`].
+    /// Waits for a future of its endpoint in this thread, and serves that meanwhile. The thread
+    /// sleeps while nothing happens: see the [guides](crate::guides#which-call-waits) for threads
+    /// that spin instead.
     ///
     /// # Errors
-    /// As [`Endpoint::dispatch`].
+    /// As [`Endpoint::dispatch`]; [`Error::Misuse`](crate::Error::Misuse) if the future waits for
+    /// another endpoint. [`Endpoint::block_on`] takes those, too.
     pub fn wait<F: Future>(&self, future: F) -> Result<F::Output> {
-        self.endpoint().block_on(future)
+        block::on_own(&self.line.shared, future)
     }
 
-    /// Waits for work in this thread, with one result: failed work is an error, too. A receive
-    /// gives its buffer back with what came:
+    /// Waits for work in this thread as [`wait`](Self::wait) does, with one result: failed work is
+    /// an error, too. Work on a buffer gives that back, a SEND as well as a receive, which has what
+    /// came:
     ///
     /// ```
     /// # use ferroce::prelude::*;
@@ -160,7 +163,7 @@ impl Connection {
     /// let queue_pair = connection.queue_pair();
     /// let receive = queue_pair.receive_buffer(connection.buffer(64)?)?;
     /// let said = connection.buffer_of(b"hi")?;
-    /// connection.complete(queue_pair.submit_buffer(Operation::Send, said)?)?;
+    /// let (_, _said) = connection.complete(queue_pair.submit_buffer(Operation::Send, said)?)?;
     /// let (done, answer) = connection.complete(receive)?;
     /// assert_eq!(done.bytes as usize, answer.len());
     /// # Ok(())

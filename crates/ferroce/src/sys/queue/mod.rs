@@ -120,7 +120,7 @@ impl Queue {
             channel: Arc::clone(channel),
             raw,
             fetcher,
-            ledger: Ledger::own(),
+            ledger: Ledger::own(channel.endpoint()),
             inbox: Lock::default(),
             sleepers: Sleepers::default(),
             call: OnceLock::new(),
