@@ -13,8 +13,8 @@
 //!   [driver](crate::endpoint::Endpoint::driver): nothing happens without one.
 //! - Loops of one's own use [`try_send`](Sender::try_send), [`try_recv`](Receiver::try_recv),
 //!   `try_flush` and `try_close`, behind
-//!   [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch). The [guides](crate::guides) have
-//!   one.
+//!   [`Endpoint::dispatch`](crate::endpoint::Endpoint::dispatch); there is a
+//!   [guide](crate::guides#a-loop-on-channels).
 //! - Hand-written futures use `poll_send`, `poll_recv`, `poll_flush` and `poll_close`.
 //!
 //! A message may be empty, and is received as an empty one: the end is `None`. What a room costs,
