@@ -7,8 +7,8 @@
 //! before they receive must receive in another task or thread, or use
 //! [`try_send`](Sender::try_send).
 //!
-//! - Threads use the calls whose names end in `_blocking`, which serve the endpoint while they wait:
-//!   `send`, `recv`, `flush`, `close`.
+//! - Threads use the calls whose names end in `_blocking`: `send`, `recv`, `flush`, `close`. They
+//!   serve the endpoint while they wait.
 //! - Tasks await those without an ending. The endpoint needs a
 //!   [driver](crate::endpoint::Endpoint::driver): nothing happens without one.
 //! - Loops of one's own use [`try_send`](Sender::try_send), [`try_recv`](Receiver::try_recv),

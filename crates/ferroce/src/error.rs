@@ -76,8 +76,8 @@ pub enum Error {
         /// What its program said. May have zeros behind it.
         private_data: Vec<u8>,
     },
-    /// The peer that asked for the connection has given up, or is gone, before it was made. A server
-    /// goes on with the next request.
+    /// The peer that asked for the connection has given up, or is gone, before it was made. A
+    /// server goes on with the next request.
     #[error("the peer has given up the connection that it asked for, or is gone")]
     GivenUp {
         /// What the call that found it said.

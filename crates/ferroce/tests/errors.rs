@@ -430,8 +430,8 @@ fn a_driver_without_a_runtime_or_its_io_ends_with_an_error_that_is_logged() {
         let task = async { tokio::spawn(driver()).await.unwrap() };
         (runtime.block_on(task), common::block_on(driver()))
     });
-    says(without, None, &["no I/O", "enable_io"]);
-    says(outside, None, &["runtime"]);
+    says(without, None, &["runtime with I/O", "enable_io"]);
+    says(outside, None, &["runtime with I/O"]);
     let logged = kept.0.lock().unwrap();
     let logged = str::from_utf8(&logged).unwrap();
     assert_eq!(logged.matches("ERROR").count(), 2, "{logged}");

@@ -270,6 +270,9 @@ pub(super) enum Role {
     Accepts,
 }
 
+/// Bytes of private data that an answer takes (REP).
+const ANSWER: usize = 196;
+
 impl Role {
     /// Why the connection is not made.
     fn explain(self, error: Error, line: &Line) -> Error {
@@ -359,7 +362,9 @@ impl Prepared {
             Role::Connects => line.id.connect(&setup.parameters),
             Role::Accepts => line.id.accept(&setup.parameters),
         };
-        asked.map_err(|e| role.explain(e, line))?;
+        // The kernel rejects a request that it could not accept, so that cannot be asked then.
+        let too_long = setup.parameters.private_data.len() > ANSWER;
+        asked.map_err(|e| if too_long { e } else { role.explain(e, line) })?;
         let event = line.expect(EventKind::Established).await;
         let event = event.map_err(|e| role.explain(e, line))?;
         if matches!(role, Role::Connects) {

@@ -63,8 +63,8 @@ fn poll(entries: &mut [libc::pollfd], limit: Duration) -> Result<()> {
     }
 }
 
-/// A duplicate of a descriptor, registered with the tokio runtime for reading. Outside of a runtime,
-/// and in one without I/O, it is an error.
+/// A duplicate of a descriptor, registered with the tokio runtime for reading. It is an error
+/// outside of a runtime, and in one without I/O.
 #[cfg(feature = "tokio")]
 pub(crate) fn watch(
     fd: BorrowedFd<'_>,
@@ -73,16 +73,15 @@ pub(crate) fn watch(
 
     use tokio::io::{Interest, unix::AsyncFd};
 
-    tokio::runtime::Handle::try_current().map_err(Error::other)?;
     let fd = fd.try_clone_to_owned()?;
     let register = std::panic::AssertUnwindSafe(|| {
         // SAFETY: an owned descriptor is open, and the same one, for as long as it is registered.
         let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
         watched.map_err(Error::from)
     });
-    // Tokio has no question for it: a runtime without I/O panics, having done nothing.
+    // Tokio cannot be asked: where it has no I/O it panics, having done nothing.
     std::panic::catch_unwind(register).unwrap_or_else(|_| {
-        let reason = "the tokio runtime has no I/O: build it with `enable_io` or `enable_all`";
+        let reason = "not polled in a tokio runtime with I/O (`enable_io` or `enable_all`)";
         Err(Error::new(ErrorKind::Unsupported, reason))
     })
 }
