@@ -147,7 +147,7 @@ impl Connection {
     /// that spin instead.
     ///
     /// # Errors
-    /// As [`Endpoint::dispatch`]; [`Error::Misuse`](crate::Error::Misuse) if the future waits for
+    /// As [`Endpoint::dispatch`]; [`Error::Misuse`] if the future waits for
     /// another endpoint. [`Endpoint::block_on`] takes those, too.
     pub fn wait<F: Future>(&self, future: F) -> Result<F::Output> {
         block::on_own(&self.line.shared, future)
@@ -171,7 +171,7 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// As [`wait`](Self::wait); [`Error::Work`](crate::Error::Work) if the work failed.
+    /// As [`wait`](Self::wait); [`Error::Work`] if the work failed.
     pub fn complete<F: Future<Output: Outcome>>(
         &self,
         work: F,
@@ -326,9 +326,8 @@ impl Prepared {
     /// Agrees with the peer (`rdma_connect(3)` or `rdma_accept(3)`).
     ///
     /// # Errors
-    /// [`Error::Rejected`](crate::Error::Rejected) with the peer's reason and private data,
-    /// [`Error::TimedOut`](crate::Error::TimedOut), [`Error::Unexpected`](crate::Error::Unexpected)
-    /// if the peer cannot be reached, [`Error::GivenUp`](crate::Error::GivenUp) if the peer that
+    /// [`Error::Rejected`] with the peer's reason and private data, [`Error::TimedOut`],
+    /// [`Error::Unexpected`] if the peer cannot be reached, [`Error::GivenUp`] if the peer that
     /// asked is gone, or those of the manual pages.
     pub fn establish(self) -> Awaitable<'static, Connection> {
         let shared = Arc::clone(&self.connection.line.shared);

@@ -10,10 +10,11 @@ use super::super::end::End;
 use super::super::wakers::Role;
 use super::{Parts, Shared, half_methods};
 
-/// Receives the messages of the peer's [`Sender`].
+/// Receives the messages of the peer's [`Sender`](super::Sender).
 ///
-/// If it is dropped while the [`Sender`] of this end is there, what comes is discarded: the peer
-/// goes on sending, and is not told. A task or thread that serves the endpoint does it.
+/// If it is dropped while the [`Sender`](super::Sender) of this end is there, what comes is
+/// discarded: the peer goes on sending, and is not told. A task or thread that serves the endpoint
+/// does it.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,7 +9,8 @@ use super::super::end::End;
 use super::super::wakers::Role;
 use super::{Shared, half_methods};
 
-/// Sends messages to the [`Receiver`] of the peer, where each comes whole and in order.
+/// Sends messages to the [`Receiver`](super::Receiver) of the peer, where each comes whole and in
+/// order.
 ///
 /// Dropping it ends this direction: the peer receives all that was sent, then the end. Programs
 /// that must know that it has arrived [close](Self::close) it.
@@ -39,7 +40,8 @@ use super::{Shared, half_methods};
 pub struct Sender(pub(super) Shared);
 
 impl Sender {
-    /// Bytes of the longest message: the shorter of both ends' rooms ([`StreamRoom::bytes`]).
+    /// Bytes of the longest message: the shorter of both ends' rooms
+    /// ([`StreamRoom::bytes`](crate::stream::StreamRoom::bytes)).
     #[must_use]
     pub fn max_len(&self) -> usize {
         self.0.0.longest
