@@ -145,8 +145,10 @@ impl Line {
     /// The error of a request that could not be accepted: that its peer has given up, if it has.
     pub(super) fn explain(&self, error: Error) -> Error {
         let given_up = match &error {
-            // Every other event than the expected one comes from a peer that is gone.
-            Error::Unexpected { event, .. } => *event != EventKind::DeviceRemoval,
+            Error::Unexpected { event, .. } => matches!(
+                event,
+                EventKind::Unreachable | EventKind::ConnectError | EventKind::Disconnected
+            ),
             Error::Rejected { .. } => true,
             Error::System { source, .. } if source.kind() == io::ErrorKind::ConnectionReset => true,
             // No event tells of a request that was not accepted. But only one whose peer still

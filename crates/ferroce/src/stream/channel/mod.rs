@@ -76,7 +76,7 @@ impl Shared {
 
     /// Waits in this thread, and serves the endpoint meanwhile.
     fn wait<T>(&self, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-        let served = self.0.connection.wait(future);
+        let served = self.0.connection.endpoint().block_on(future);
         served.map_err(io::Error::from)?
     }
 
