@@ -1,6 +1,6 @@
 //! Once its tables have grown, neither this interface nor the software device allocates for work
 //! whose memory is one piece, in any thread. What takes memory all the same (more than 16 inline
-//! bytes, events of completion channels) is counted, too.
+//! bytes) is counted, too.
 #![cfg(feature = "software")]
 #![allow(unsafe_code, reason = "an allocator that counts")]
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
@@ -15,7 +15,7 @@ use std::thread;
 use common::bare::Bare;
 use common::door::{connector, endpoint, incoming, listener};
 use common::{DEADLINE, block_on_driving};
-use ferroce::channel::{self, Receiver, Sender};
+use ferroce::channel;
 use ferroce::mem::{Buffer, BufferPool};
 use ferroce::qp::Operation;
 use ferroce::stream::{Stream, StreamRoom};
@@ -48,10 +48,6 @@ static ALLOCATOR: Counting = Counting;
 const ROUNDS: u64 = 500;
 /// Allocations of rare occasions in all counted rounds together, such as a table that grows.
 const RARE: u64 = 25;
-/// The software device takes a place for each event of a completion channel. A message has two
-/// events at most, and so has the count that answers every fourth message.
-const OF_EVENTS: u64 = 3;
-
 /// Asserts that the second half of the rounds allocates that often in each at most, and nothing
 /// else but on rare occasions. What a loaded library allocates is not seen.
 #[track_caller]
@@ -215,11 +211,11 @@ fn channels() {
     let connector = connector(&endpoint);
     let connecting = thread::spawn(move || channel::connect(&connector, address, ROOM).wait());
     let accepted = channel::accept(incoming(&listener), ROOM).wait();
-    let (_answers, mut receiver): (Sender<[u8; 64]>, Receiver) = accepted.unwrap();
+    let (_answers, mut receiver) = accepted.unwrap();
     let (mut sender, _) = connecting.join().unwrap().unwrap();
     let mut came = Vec::new();
     let turn = || endpoint.dispatch().unwrap();
-    allocates(OF_EVENTS, "messages of a channel", || {
+    allocates(0, "messages of a channel", || {
         block_on_driving(sender.send([3; 64]), turn).unwrap();
         assert!(block_on_driving(receiver.recv_into(&mut came), turn).unwrap());
         assert_eq!(came, [3; 64]);
@@ -236,7 +232,7 @@ fn streams() {
     let mut writer = connecting.join().unwrap().unwrap();
     let mut came = [0; 64];
     let turn = || endpoint.dispatch().unwrap();
-    allocates(OF_EVENTS, "bytes of a stream", || {
+    allocates(0, "bytes of a stream", || {
         let writing = poll_fn(|context| writer.poll_write(context, &[4; 64]));
         assert_eq!(block_on_driving(writing, turn).unwrap(), 64);
         let reading = poll_fn(|context| reader.poll_read(context, &mut came));

@@ -133,6 +133,8 @@ impl<T: Owned> EventQueue<T> {
 
 /// Gaps that are left alone.
 const FEW_GAPS: usize = 32;
+/// Lists that are kept: as many as a channel's queues have events at once, as a rule.
+const SPARES: usize = 4;
 
 /// The events in order, and where each owner's are: an identifier among thousands goes without a
 /// look at the others' events.
@@ -143,9 +145,9 @@ struct Queue<T: Owned> {
     /// Number of the first place; they are numbered in order.
     first: u64,
     places: HashMap<T::Owner, VecDeque<u64>>,
-    /// The empty list of an owner that has no more events, for the next owner: an event allocates
-    /// nothing in steady state.
-    spare: VecDeque<u64>,
+    /// Empty lists of owners that have no more events, for the next owners: an event allocates
+    /// nothing in steady state. At most [`SPARES`].
+    spares: Vec<VecDeque<u64>>,
     gaps: usize,
 }
 
@@ -155,7 +157,7 @@ impl<T: Owned> Queue<T> {
             events: VecDeque::new(),
             first: 0,
             places: HashMap::new(),
-            spare: VecDeque::new(),
+            spares: Vec::with_capacity(SPARES),
             gaps: 0,
         }
     }
@@ -163,11 +165,9 @@ impl<T: Owned> Queue<T> {
     fn push(&mut self, event: T) {
         let place = self.first + self.events.len() as u64;
         let owner = event.owner();
-        let spare = &mut self.spare;
-        let places = self.places.entry(owner);
-        places
-            .or_insert_with(|| std::mem::take(spare))
-            .push_back(place);
+        let spare = || self.spares.pop().unwrap_or_default();
+        let places = self.places.entry(owner).or_insert_with(spare);
+        places.push_back(place);
         self.events.push_back(Some(event));
     }
 
@@ -229,7 +229,9 @@ impl<T: Owned> Queue<T> {
 
     /// An owner has no more events.
     fn remove_owner(&mut self, owner: T::Owner) {
-        self.spare = self.places.remove(&owner).unwrap_or_default();
+        let spare = self.places.remove(&owner);
+        self.spares
+            .extend(spare.filter(|_| self.spares.len() < SPARES));
     }
 
     /// Keeps the gaps fewer than the events, but for a few.
