@@ -376,6 +376,7 @@ mod tests {
                 Error::TimedOut {
                     what: "a peer",
                     limit,
+                    unserved: false,
                 },
                 Kind::TimedOut,
             ),
