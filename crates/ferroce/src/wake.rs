@@ -1,23 +1,7 @@
 //! Waking tasks.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
-
-thread_local! {
-    /// The endpoint that the last future which had to wait in this thread waits for; 0 if none.
-    static AWAITED: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Notes that a future waits for what an endpoint brings; 0 for what none does.
-pub(crate) fn note_awaited(endpoint: usize) {
-    AWAITED.set(endpoint);
-}
-
-/// The endpoint that was [noted](note_awaited) last in this thread.
-pub(crate) fn awaited() -> usize {
-    AWAITED.get()
-}
 
 /// Wakes all of them. Wakers are anyone's code: no lock is held here, and if one panics, the others
 /// are woken before the panic goes on.

@@ -393,30 +393,6 @@ fn a_request_whose_client_has_gone_says_so() {
     asking.join().unwrap().unwrap_err();
 }
 
-/// A thread that serves one endpoint would wait for ever for what another one brings.
-#[test]
-fn what_is_of_another_endpoint_is_not_waited_for() {
-    let (here, there) = (endpoint(), endpoint());
-    let (listener, address) = listener(&here);
-    let asking = thread::spawn(move || connect(&there, address).wait().unwrap());
-    let near = incoming(&listener).accept().wait().unwrap();
-    let far = asking.join().unwrap();
-    let receive = || {
-        let buffer = far.buffer(8).unwrap();
-        far.queue_pair().receive_buffer(buffer).unwrap()
-    };
-    let words = ["another endpoint", "Endpoint::block_on"];
-    says(near.complete(receive()), None, &words);
-    says(near.endpoint().complete(receive()), None, &words);
-    says(near.wait(receive()), None, &words);
-    says(near.wait(far.disconnected()), None, &words);
-    // One that is ready may be taken anywhere.
-    let (first, second) = (receive(), receive());
-    far.queue_pair().flush().unwrap();
-    far.wait(second).unwrap().0.unwrap_err();
-    near.wait(first).unwrap().0.unwrap_err();
-}
-
 #[cfg(feature = "tokio")]
 #[test]
 fn a_driver_without_a_runtime_or_its_io_ends_with_an_error_that_is_logged() {

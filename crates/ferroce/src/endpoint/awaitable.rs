@@ -12,7 +12,6 @@ use tracing::Span;
 use super::block;
 use super::shared::Runtime;
 use super::timers::Sleep;
-use crate::wake::note_awaited;
 use crate::{Error, Result};
 
 /// Something that ends later: a future, or with [`wait`](Self::wait) a blocking call. It begins
@@ -145,17 +144,9 @@ impl<T> Future for Awaitable<'_, T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        let Self {
-            shared,
-            span,
-            future,
-        } = &mut *self;
+        let Self { span, future, .. } = &mut *self;
         let _entered = span.enter();
-        let polled = future.as_mut().poll(context);
-        if polled.is_pending() {
-            note_awaited(shared.name());
-        }
-        polled
+        future.as_mut().poll(context)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Waiting in a thread.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,9 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use super::shared::Runtime;
+use crate::Result;
 use crate::sys::{Signal, wait_either};
-use crate::wake::{awaited, note_awaited};
-use crate::{Error, Result};
 
 /// A thread that waits: awake or not, and what ends its sleep.
 struct Sleeper {
@@ -30,24 +29,6 @@ impl Wake for Sleeper {
             self.signal.raise();
         }
     }
-}
-
-/// As [`on`], for a future of this endpoint. One that waits for another endpoint, which is not
-/// served here, is an error.
-pub(super) fn on_own<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Output> {
-    let mut future = pin!(future);
-    let checked = poll_fn(|context| {
-        note_awaited(0);
-        match future.as_mut().poll(context) {
-            Poll::Ready(out) => Poll::Ready(Ok(out)),
-            Poll::Pending if [0, shared.name()].contains(&awaited()) => Poll::Pending,
-            Poll::Pending => Poll::Ready(Err(Error::Misuse(
-                "the future is of another endpoint, which would not be served: wait with a \
-                 connection of that one, or by Endpoint::block_on if it has a driver",
-            ))),
-        }
-    });
-    on(shared, checked)?
 }
 
 /// Waits for a future, and serves the endpoint meanwhile. Of several threads that do this each may

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::awaitable::{deadline, within};
 use super::line::Line;
 use super::setup::{Parts, Setup};
-use super::{Awaitable, Endpoint, block};
+use super::{Awaitable, Endpoint};
 use crate::cm::{ConnectionParameters, EventKind};
 use crate::cq::{CompletionQueue, Outcome};
 use crate::device::Context;
@@ -142,15 +142,15 @@ impl Connection {
         MemoryRegion::new(&self.domain, length, access)
     }
 
-    /// Waits for a future of its endpoint in this thread, and serves that meanwhile. The thread
-    /// sleeps while nothing happens: see the [guides](crate::guides#which-call-waits) for threads
-    /// that spin instead.
+    /// Waits for a future of its endpoint in this thread, and serves that endpoint meanwhile
+    /// ([`Endpoint::block_on`]). A future of another endpoint ends only if something serves that one.
+    /// The thread sleeps while nothing happens: see the [guides](crate::guides#which-call-waits) for
+    /// threads that spin instead.
     ///
     /// # Errors
-    /// As [`Endpoint::dispatch`]; [`Error::Misuse`] if the future waits for
-    /// another endpoint. [`Endpoint::block_on`] takes those, too.
+    /// As [`Endpoint::dispatch`].
     pub fn wait<F: Future>(&self, future: F) -> Result<F::Output> {
-        block::on_own(&self.line.shared, future)
+        self.endpoint().block_on(future)
     }
 
     /// Waits for work in this thread as [`wait`](Self::wait) does, with one result: failed work is
@@ -163,7 +163,7 @@ impl Connection {
     /// let queue_pair = connection.queue_pair();
     /// let receive = queue_pair.receive_buffer(connection.buffer(64)?)?;
     /// let said = connection.buffer_of(b"hi")?;
-    /// let (_, _said) = connection.complete(queue_pair.submit_buffer(Operation::Send, said)?)?;
+    /// connection.complete(queue_pair.submit_buffer(Operation::Send, said)?)?;
     /// let (done, answer) = connection.complete(receive)?;
     /// assert_eq!(done.bytes as usize, answer.len());
     /// # Ok(())

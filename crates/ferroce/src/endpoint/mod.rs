@@ -146,8 +146,7 @@ impl Endpoint {
     }
 
     /// Waits for a future in this thread, and serves the endpoint meanwhile. The future may be of
-    /// anything that completes through this endpoint, or elsewhere: other endpoints need something
-    /// that serves them.
+    /// anything that completes through this endpoint, or elsewhere.
     ///
     /// # Errors
     /// As [`dispatch`](Self::dispatch).
@@ -160,13 +159,12 @@ impl Endpoint {
     /// [`block_on`](Self::block_on) of work, with one result: failed work is an error, too.
     ///
     /// # Errors
-    /// As [`block_on`](Self::block_on); [`Error::Work`] if the work failed; [`Error::Misuse`] if it
-    /// has not ended and is of another endpoint.
+    /// As [`block_on`](Self::block_on); [`Error::Work`] if the work failed.
     pub fn complete<F: Future<Output: Outcome>>(
         &self,
         work: F,
     ) -> Result<<F::Output as Outcome>::Done> {
-        block::on_own(&self.0, work)?.outcome()
+        self.block_on(work)?.outcome()
     }
 }
 

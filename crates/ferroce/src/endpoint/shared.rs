@@ -75,11 +75,6 @@ impl Runtime {
         lock(&self.timers)
     }
 
-    /// What tells it from other endpoints for as long as it is there.
-    pub(super) fn name(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
     /// Times that it was served until now.
     pub(super) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Acquire)
@@ -99,7 +94,7 @@ impl Runtime {
         if let Some(home) = homes.iter().find(|home| home.context.0.is(&context.0)) {
             return Ok(Arc::clone(home));
         }
-        let channel = CompletionChannel::served_by(self.name(), &context.0)?;
+        let channel = CompletionChannel::new(&context.0)?;
         channel.set_nonblocking(true)?;
         self.poller.add(channel.as_fd(), homes.len() as u64)?;
         let home = Arc::new(Home {

@@ -17,8 +17,6 @@ pub(crate) struct CompletionChannel {
     /// The queues that complete here, by C's address of them. Only those that share the channel are
     /// listed.
     queues: Mutex<HashMap<usize, Weak<Queue>>>,
-    /// The endpoint that takes its events; 0 if none does.
-    endpoint: usize,
     /// Whether it is destroyed with this.
     owned: bool,
 }
@@ -31,34 +29,18 @@ unsafe impl Sync for CompletionChannel {}
 impl CompletionChannel {
     /// `ibv_create_comp_channel`
     pub(crate) fn new(device: &Arc<OpenDevice>) -> Result<Arc<Self>> {
-        Self::served_by(0, device)
-    }
-
-    /// The same, whose events an endpoint takes.
-    pub(crate) fn served_by(endpoint: usize, device: &Arc<OpenDevice>) -> Result<Arc<Self>> {
         // SAFETY: a live context.
         let raw = unsafe { (device.verbs.ibv_create_comp_channel)(device.raw.as_ptr()) };
         let raw = NonNull::new(raw).ok_or_else(|| Error::last("ibv_create_comp_channel"))?;
-        Ok(Self::adopt(device, raw, endpoint, true))
-    }
-
-    /// The endpoint that takes its events; 0 if none does.
-    pub(super) fn endpoint(&self) -> usize {
-        self.endpoint
+        Ok(Self::adopt(device, raw, true))
     }
 
     /// One of the device, which it destroys if it owns it.
-    fn adopt(
-        device: &Arc<OpenDevice>,
-        raw: NonNull<ibv_comp_channel>,
-        endpoint: usize,
-        owned: bool,
-    ) -> Arc<Self> {
+    fn adopt(device: &Arc<OpenDevice>, raw: NonNull<ibv_comp_channel>, owned: bool) -> Arc<Self> {
         Arc::new(Self {
             device: Arc::clone(device),
             raw,
             queues: Mutex::default(),
-            endpoint,
             owned,
         })
     }
@@ -79,7 +61,7 @@ impl CompletionChannel {
         ))?;
         // SAFETY: a live queue has a live channel, which never changes its descriptor.
         descriptor::set_nonblocking(unsafe { (*raw.as_ptr()).fd }, false)?;
-        Ok(Self::adopt(device, raw, 0, owned))
+        Ok(Self::adopt(device, raw, owned))
     }
 
     fn queues(&self) -> MutexGuard<'_, HashMap<usize, Weak<Queue>>> {

@@ -16,7 +16,6 @@ use super::held::Held;
 use super::place::{PollBuffer, View};
 use super::work::Owner;
 use crate::cq::Timestamp;
-use crate::wake::note_awaited;
 use crate::{Error, Result};
 use slots::Outstanding;
 
@@ -35,8 +34,6 @@ pub(crate) struct Ledger {
     outstanding: Lock<Outstanding>,
     /// Of a shared receive queue; its work carries the number.
     number: Option<u32>,
-    /// The endpoint that brings its completions; 0 if none does.
-    endpoint: usize,
 }
 
 /// The ledgers of shared receive queues by their numbers. A completion of theirs names no other
@@ -53,12 +50,11 @@ struct SharedLedgers {
 }
 
 impl Ledger {
-    /// Makes the ledger of a completion queue, whose completions an endpoint may bring.
-    pub(super) fn own(endpoint: usize) -> Arc<Self> {
+    /// Makes the ledger of a completion queue.
+    pub(super) fn own() -> Arc<Self> {
         Arc::new(Self {
             outstanding: Lock::new(Outstanding::new(number::Family::Own)),
             number: None,
-            endpoint,
         })
     }
 
@@ -84,7 +80,6 @@ impl Ledger {
         let new = Arc::new(Self {
             outstanding: Lock::new(Outstanding::new(family)),
             number: Some(number),
-            endpoint: 0,
         });
         shared.ledgers.insert(number, Arc::downgrade(&new));
         Ok(new)
@@ -189,7 +184,6 @@ impl Ledger {
         // Wakers are anyone's code, which may come back here: none is cloned or dropped under the
         // lock.
         let waker = context.waker().clone();
-        note_awaited(self.endpoint);
         let unused = self.lock().listen(id, waker);
         unused.is_ok()
     }

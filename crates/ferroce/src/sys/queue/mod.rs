@@ -120,7 +120,7 @@ impl Queue {
             channel: Arc::clone(channel),
             raw,
             fetcher,
-            ledger: Ledger::own(channel.endpoint()),
+            ledger: Ledger::own(),
             inbox: Lock::default(),
             sleepers: Sleepers::default(),
             call: OnceLock::new(),
