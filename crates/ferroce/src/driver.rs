@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::endpoint::Runtime;
+use crate::endpoint::{Runtime, Server};
 use crate::sys::Queue;
 use crate::{Error, Result};
 
@@ -74,8 +74,8 @@ impl Driver {
         Ok(Self(Box::new(Driven(Arc::clone(queue)))))
     }
 
-    pub(crate) fn of_endpoint(endpoint: Arc<Runtime>) -> Self {
-        Self(Box::new(endpoint))
+    pub(crate) fn of_endpoint(endpoint: &Arc<Runtime>) -> Self {
+        Self(Box::new(Server::new(endpoint)))
     }
 
     /// Brings what has happened to its futures, and makes sure that the descriptor becomes readable

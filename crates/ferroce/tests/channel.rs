@@ -265,6 +265,34 @@ fn loops_send_receive_and_end_a_channel_in_order() {
 }
 
 /// Futures of one's own ask by `poll_*`, as `send` and `recv` do.
+/// A thread of the crate finishes a stream that was dropped, and serves the endpoint meanwhile. It
+/// takes what is the loop's, which must be woken all the same.
+#[test]
+fn a_loop_misses_nothing_while_a_dropped_stream_is_finished() {
+    let (here, there) = (endpoint(), endpoint());
+    let room = StreamRoom::new(1, 8);
+    // Its peer reads nothing, so it cannot be finished.
+    let (unread, _peer) = pair_of((&here, room), (there.clone(), room));
+    let (mut sender, _answers) = unread;
+    sender.send_blocking("unread").unwrap();
+    let _ = sender.try_send("more");
+    let ((mut answers, mut requests), (mut asks, mut hears)) =
+        pair_of((&here, room), (there, room));
+    drop((sender, _answers));
+    let client = thread::spawn(move || {
+        for number in 0..500_u32 {
+            asks.send_blocking(number.to_ne_bytes()).unwrap();
+            let answer = hears.recv_blocking().unwrap();
+            assert_eq!(answer.as_deref(), Some(&number.to_ne_bytes()[..]));
+        }
+    });
+    for _ in 0..500 {
+        let request = until(&here, || requests.try_recv()).unwrap();
+        until(&here, || answers.try_send(&request));
+    }
+    client.join().unwrap();
+}
+
 #[test]
 fn halves_can_be_polled() {
     let room = StreamRoom::new(1, 8);
@@ -325,8 +353,8 @@ fn an_aborted_channel_ends_at_once() {
 /// holds is named, with its limit.
 #[test]
 fn a_room_that_cannot_be_is_refused() {
-    let (listener, address) = listener(&endpoint());
-    let here = endpoint();
+    let (here, there) = (endpoint(), endpoint());
+    let (listener, address) = listener(&there);
     for room in [StreamRoom::new(0, 8), StreamRoom::new(8, 0)] {
         let refused = channel::connect(&connector(&here), address, room).wait();
         let refused = refused.unwrap_err();
@@ -340,6 +368,7 @@ fn a_room_that_cannot_be_is_refused() {
                 .starts_with("a stream needs")
         );
     }
+    there.dispatch().unwrap();
     assert!(listener.try_accept().unwrap().is_none());
     let vast = StreamRoom::new(u16::MAX, 8);
     let refused = channel::connect(&connector(&here), address, vast).wait();

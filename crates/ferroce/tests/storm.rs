@@ -12,6 +12,7 @@ mod common;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -63,6 +64,9 @@ struct Sea {
     connecting: Vec<Mutex<()>>,
     endpoint: Endpoint,
     listener: Listener,
+    /// Messages that came whole, and connections that were made.
+    messages: AtomicU32,
+    connections: AtomicU32,
 }
 
 impl Sea {
@@ -81,6 +85,8 @@ impl Sea {
         Self {
             endpoint,
             listener,
+            messages: AtomicU32::new(0),
+            connections: AtomicU32::new(0),
             pool: BufferPool::new(&domain, 1 << 20),
             connecting: (0..PAIRS).map(|_| Mutex::default()).collect(),
             bare,
@@ -176,6 +182,7 @@ impl<'s> Sailor<'s> {
             drop(all.swap_remove(one));
             if result.is_ok() {
                 assert!(buffer.iter().all(|byte| *byte == buffer[0]), "{buffer:?}");
+                self.sea.messages.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -231,7 +238,10 @@ impl<'s> Sailor<'s> {
         }
         for mut call in std::mem::take(&mut self.calls) {
             match call.try_wait() {
-                Some(Ok(connection)) => use_once(&connection),
+                Some(Ok(connection)) => {
+                    sea.connections.fetch_add(1, Ordering::Relaxed);
+                    use_once(&connection);
+                }
                 Some(Err(_)) => {}
                 None if self.random.below(16) == 0 => {}
                 None => self.calls.push(call),
@@ -291,6 +301,9 @@ fn storm(seed: u64) {
             });
         }
     });
+    for what in [&sea.messages, &sea.connections] {
+        assert!(what.load(Ordering::Relaxed) > 0, "nothing went well");
+    }
     let context = sea.bare.context.clone();
     drop(sea);
     // SAFETY: nothing is of the domain any more, or it is refused.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tracing::Span;
@@ -86,7 +86,8 @@ impl<'a, T: 'a> Awaitable<'a, T> {
     /// # Panics
     /// If it has answered before.
     pub fn try_wait(&mut self) -> Option<Result<T>> {
-        match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
+        let shared = Arc::clone(&self.shared);
+        match Pin::new(self).poll(&mut Context::from_waker(shared.nudge())) {
             Poll::Ready(ended) => Some(ended),
             Poll::Pending => None,
         }
@@ -131,7 +132,7 @@ pub(super) async fn within<T>(
         let timed_out = || Error::TimedOut {
             what,
             limit,
-            unserved: before == Some(turns),
+            unserved: before == Some(turns) && !shared.has_servers(),
         };
         Pin::new(&mut sleep)
             .poll(context)

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::shared::Runtime;
+use super::shared::{Runtime, Server};
 use crate::Result;
 use crate::sys::{Signal, wait_either};
 
@@ -39,6 +39,7 @@ pub(super) fn on<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Outpu
         signal: Signal::new()?,
     });
     let waker = Waker::from(Arc::clone(&sleeper));
+    let _serving = Server::new(shared);
     let mut future = pin!(future);
     loop {
         if let Poll::Ready(out) = future.as_mut().poll(&mut Context::from_waker(&waker)) {

@@ -151,9 +151,9 @@ impl Line {
             ),
             Error::Rejected { .. } => true,
             Error::System { source, .. } if source.kind() == io::ErrorKind::ConnectionReset => true,
-            // No event tells of a request that was not accepted. But only one whose peer still
-            // waits can be rejected, which this one is to be in any case.
-            Error::System { .. } => {
+            // No event tells of a request that was not accepted: the call is refused. But only a
+            // request whose peer still waits can be rejected, which this one is to be in any case.
+            Error::System { source, .. } if source.raw_os_error() == Some(libc::EINVAL) => {
                 let rejected = self.id.reject(&[]);
                 rejected.is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL))
             }

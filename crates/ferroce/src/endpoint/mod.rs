@@ -21,11 +21,13 @@ mod setup;
 mod shared;
 mod timers;
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::task::Waker;
 
 pub use awaitable::Awaitable;
 pub use builder::ListenerBuilder;
@@ -36,7 +38,18 @@ pub use listener::{Incoming, Listener};
 use crate::cq::Outcome;
 use crate::driver::Driver;
 use crate::{Error, Provider, Result};
-pub(crate) use shared::Runtime;
+pub(crate) use setup::SENDS_OR_RECEIVES;
+pub(crate) use shared::{Runtime, Server};
+
+thread_local! {
+    /// Address of the endpoint that a loop in this thread dispatches at this moment, or 0.
+    static DISPATCHING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether a loop in this thread dispatches it at this moment.
+fn is_dispatching(endpoint: &Arc<Runtime>) -> bool {
+    DISPATCHING.get() == Arc::as_ptr(endpoint).addr()
+}
 
 /// Where listeners and connections come from, and what brings them their events. Clones are the
 /// same one.
@@ -133,7 +146,7 @@ impl Endpoint {
     /// `tokio::spawn(endpoint.driver().run_on_tokio())`; see [`Driver`].
     #[must_use]
     pub fn driver(&self) -> Driver {
-        Driver::of_endpoint(Arc::clone(&self.0))
+        Driver::of_endpoint(&self.0)
     }
 
     /// Serves what there is to serve, without waiting. Event loops that have its descriptor
@@ -142,7 +155,15 @@ impl Endpoint {
     /// # Errors
     /// A queue overflowed, or a device is gone.
     pub fn dispatch(&self) -> Result<()> {
-        self.0.dispatch()
+        let before = DISPATCHING.replace(Arc::as_ptr(&self.0).addr());
+        let dispatched = self.0.dispatch();
+        DISPATCHING.set(before);
+        dispatched
+    }
+
+    /// The waker of a loop that waits for its descriptor.
+    pub(crate) fn nudge(&self) -> &Waker {
+        self.0.nudge()
     }
 
     /// Waits for a future in this thread, and serves the endpoint meanwhile. The future may be of

@@ -13,6 +13,9 @@ use crate::qp::{QueuePair, QueuePairBuilder, QueuePairCapacities};
 use crate::sys::Queue;
 use crate::{Error, Result};
 
+/// What a queue pair may hold too few of.
+pub(crate) const SENDS_OR_RECEIVES: &str = "sends or receives";
+
 /// The program's last word on a queue pair.
 type Finish = dyn Fn(QueuePairBuilder) -> Result<QueuePairBuilder> + Send + Sync;
 
@@ -79,7 +82,7 @@ impl Setup {
         if self.finish.is_none() && send.max(receive) > limits.max_qp_wr {
             return Err(Error::Limit {
                 object: "queue pair of a connection",
-                what: "sends or receives",
+                what: SENDS_OR_RECEIVES,
                 asked: send.max(receive).into(),
                 limit: limits.max_qp_wr.into(),
             });

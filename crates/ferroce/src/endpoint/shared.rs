@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::background::Background;
@@ -32,6 +32,10 @@ pub(crate) struct Runtime {
     homes: Mutex<Vec<Arc<Home>>>,
     /// Times that the endpoint was served: tells time limits whether it was at all.
     turns: AtomicU64,
+    /// Drivers, and threads that wait and serve it meanwhile.
+    servers: AtomicUsize,
+    /// Makes the descriptor readable.
+    nudge: OnceLock<Waker>,
     /// One thread at a time takes events, so that those of one identifier keep their order.
     turning: Mutex<()>,
     pub(super) background: Background,
@@ -62,6 +66,8 @@ impl Runtime {
             timers: Mutex::default(),
             homes: Mutex::default(),
             turns: AtomicU64::new(0),
+            servers: AtomicUsize::new(0),
+            nudge: OnceLock::new(),
             turning: Mutex::default(),
             background: Background::default(),
         })
@@ -78,6 +84,19 @@ impl Runtime {
     /// Times that it was served until now.
     pub(super) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Acquire)
+    }
+
+    /// Whether a driver or a waiting thread serves it now.
+    pub(super) fn has_servers(&self) -> bool {
+        self.servers.load(Ordering::Acquire) > 0
+    }
+
+    /// The waker of a loop that waits for the descriptor, and asks for what it waits for when it
+    /// has [dispatched](super::Endpoint::dispatch). Another thread that serves the endpoint takes
+    /// what made the descriptor readable, so this makes it so again.
+    pub(super) fn nudge(self: &Arc<Self>) -> &Waker {
+        let new = || Waker::from(Arc::new(Nudge(Arc::downgrade(self))));
+        self.nudge.get_or_init(new)
     }
 
     /// Has the alarm go off at the earliest of the times.
@@ -187,22 +206,59 @@ impl Runtime {
     }
 }
 
+/// Something that serves an endpoint, as long as it lives.
+pub(crate) struct Server(Arc<Runtime>);
+
+impl Server {
+    pub(crate) fn new(runtime: &Arc<Runtime>) -> Self {
+        runtime.servers.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(runtime))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.servers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What [`Runtime::nudge`] wakes.
+struct Nudge(Weak<Runtime>);
+
+impl Wake for Nudge {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let Some(runtime) = self.0.upgrade() else {
+            return;
+        };
+        if super::is_dispatching(&runtime) {
+            return; // the loop itself, which asks next
+        }
+        // The next turn sets it to the earliest timer again. If it cannot be set, no timer works.
+        let _held = runtime.timers();
+        let _ = runtime.alarm.set(Some(Duration::ZERO));
+    }
+}
+
 impl AsFd for Runtime {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
     }
 }
 
-impl Drive for Arc<Runtime> {
+impl Drive for Server {
     fn dispatch(&self) -> Result<()> {
-        Runtime::dispatch(self)
+        self.0.dispatch()
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.as_fd()
+        self.0.as_fd()
     }
 
     fn wait_readable(&self, limit: Duration) -> Result<()> {
-        crate::sys::wait_one(self.as_fd(), limit)
+        crate::sys::wait_one(self.0.as_fd(), limit)
     }
 }

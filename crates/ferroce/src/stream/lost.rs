@@ -36,7 +36,9 @@ impl Lost {
             WorkStatus::RETRIES_EXCEEDED | WorkStatus::RESPONSE_TIMEOUT => {
                 "the peer has gone: it does not answer"
             }
-            WorkStatus::FLUSHED => "the connection has ended: the peer has gone, or has ended it",
+            WorkStatus::FLUSHED => {
+                "the connection has ended: the peer has gone, or a side has ended it"
+            }
             _ => "the connection has ended: its work failed",
         };
         Self {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::credits::SPARE;
 use super::frame::{Form, HEADER, Offer};
-use crate::endpoint::Connection;
+use crate::endpoint::{Connection, SENDS_OR_RECEIVES};
 use crate::qp::{PendingBuffer, QueuePairCapacities};
 use crate::{Error, Result};
 
@@ -19,9 +19,10 @@ use crate::{Error, Result};
 /// # Limits
 /// The queue pair holds `buffers + 3` receives, which is at most the device's
 /// [`max_qp_wr`](crate::device::DeviceLimits::max_qp_wr): 65,536 of the software device, often
-/// fewer of adapters. A message with its 8 bytes of header is at most as long as the port's
-/// [`max_message`](crate::device::PortAttributes::max_message). The device is known when the peer
-/// is, so connecting and accepting tell that a room is [too large](Error::Limit), and not this.
+/// fewer of adapters. The device is known when the peer is, so connecting and accepting tell that there
+/// are [too many](Error::Limit), and not this. A message with its 8 bytes of header must be no longer
+/// than the port's [`max_message`](crate::device::PortAttributes::max_message): a longer one ends the
+/// connection.
 ///
 /// ```
 /// use ferroce::stream::StreamRoom;
@@ -71,7 +72,7 @@ impl StreamRoom {
     /// The error of making the connection, in words of the room.
     pub(super) fn explain(self, error: Error) -> Error {
         match error {
-            Error::Limit { limit, .. } => Error::Limit {
+            Error::Limit { what, limit, .. } if what == SENDS_OR_RECEIVES => Error::Limit {
                 object: "room of a stream or channel (StreamRoom)",
                 what: "messages",
                 asked: self.buffers.into(),

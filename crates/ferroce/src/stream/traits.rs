@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::task::{Context, Waker};
+use std::task::Context;
 
 use super::{Stream, now};
 use crate::endpoint::Endpoint;
@@ -45,7 +45,8 @@ impl Stream {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn try_read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        now(self.poll_read(&mut Context::from_waker(Waker::noop()), to))
+        let endpoint = self.end_mut().connection().endpoint();
+        now(self.poll_read(&mut Context::from_waker(endpoint.nudge()), to))
     }
 
     /// [`write`](Self::write) without waiting: [`WouldBlock`](io::ErrorKind::WouldBlock) where the
@@ -54,7 +55,8 @@ impl Stream {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn try_write(&mut self, from: &[u8]) -> io::Result<usize> {
-        now(self.poll_write(&mut Context::from_waker(Waker::noop()), from))
+        let endpoint = self.end_mut().connection().endpoint();
+        now(self.poll_write(&mut Context::from_waker(endpoint.nudge()), from))
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake};
 
 use super::end::End;
 use super::frame::Form;
@@ -24,8 +24,8 @@ struct Shared(Arc<Parts>);
 
 struct Parts {
     /// Invariant: no code of the program runs under the lock, nor does any thread wait under it.
-    /// Enforced by: the halves reach the end by [`Shared::act_for`] only, which notes wakers before
-    /// it takes the lock, and wakes when it has let go of it.
+    /// Enforced by: the halves reach the end by [`Shared::act_for`] and [`Shared::abort`] only. They
+    /// note wakers before they take the lock, and wake when they have let go of it.
     /// If broken: a waker that uses the other half stands still.
     stream: Mutex<Stream>,
     /// Dropped behind the stream, which may hand it to a thread that finishes it.
@@ -71,7 +71,8 @@ impl Shared {
         role: Role,
         act: impl FnOnce(&mut End) -> Poll<io::Result<T>>,
     ) -> io::Result<T> {
-        now(self.act_for(role, &Context::from_waker(Waker::noop()), act))
+        let endpoint = self.0.connection.endpoint();
+        now(self.act_for(role, &Context::from_waker(endpoint.nudge()), act))
     }
 
     /// Waits in this thread, and serves the endpoint meanwhile.
@@ -84,6 +85,8 @@ impl Shared {
         let must_wake = {
             let mut stream = self.stream();
             let end = stream.end_mut();
+            // What came is there to be read.
+            end.progress();
             end.abort();
             end.must_wake()
         };
