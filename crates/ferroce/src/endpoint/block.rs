@@ -46,11 +46,11 @@ pub(super) fn on<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Outpu
             return Ok(out);
         }
         loop {
-            shared.dispatch()?;
+            shared.serve(false)?;
             if sleeper.woken.swap(false, Ordering::AcqRel) {
                 break;
             }
-            if wait_either(shared.as_fd(), sleeper.signal.as_fd(), Duration::MAX)? {
+            if wait_either(shared.waiters()?, sleeper.signal.as_fd(), Duration::MAX)? {
                 // Before the look at `woken`: a waking thread sets that first.
                 sleeper.signal.lower();
             }

@@ -15,17 +15,23 @@ use crate::cm::{Event, EventChannel, IdKey};
 use crate::device::Context;
 use crate::driver::Drive;
 use crate::mem::ProtectionDomain;
-use crate::sys::{Alarm, CompletionChannel, Poller};
+use crate::sys::{Alarm, CompletionChannel, Poller, Signal};
 use crate::wake::wake_all;
 
 /// Names of descriptors in the poller; devices have their index.
 const EVENTS: u64 = u64::MAX;
 const ALARM: u64 = u64::MAX - 1;
+const NUDGE: u64 = u64::MAX - 2;
 
 pub(crate) struct Runtime {
     pub(super) channel: EventChannel,
+    /// What loops and drivers wait for.
     poller: Poller,
+    /// The same without `nudged`, for threads that serve the endpoint while they wait.
+    waiters: OnceLock<Poller>,
     alarm: Alarm,
+    /// Raised for a loop when another thread has taken what it waits for.
+    nudged: Signal,
     /// The lines that get the events of an identifier.
     lines: Mutex<HashMap<IdKey, Weak<Line>>>,
     timers: Mutex<Timers>,
@@ -34,7 +40,7 @@ pub(crate) struct Runtime {
     turns: AtomicU64,
     /// Drivers, and threads that wait and serve it meanwhile.
     servers: AtomicUsize,
-    /// Makes the descriptor readable.
+    /// Raises `nudged`.
     nudge: OnceLock<Waker>,
     /// One thread at a time takes events, so that those of one identifier keep their order.
     turning: Mutex<()>,
@@ -55,13 +61,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Runtime {
     pub(super) fn new(channel: EventChannel) -> Result<Self> {
         channel.0.set_nonblocking(true);
-        let (poller, alarm) = (Poller::new()?, Alarm::new()?);
+        let (poller, alarm, nudged) = (Poller::new()?, Alarm::new()?, Signal::new()?);
         poller.add(channel.as_fd(), EVENTS)?;
         poller.add(alarm.as_fd(), ALARM)?;
+        poller.add(nudged.as_fd(), NUDGE)?;
         Ok(Self {
             channel,
             poller,
+            waiters: OnceLock::new(),
             alarm,
+            nudged,
             lines: Mutex::default(),
             timers: Mutex::default(),
             homes: Mutex::default(),
@@ -116,6 +125,9 @@ impl Runtime {
         let channel = CompletionChannel::new(&context.0)?;
         channel.set_nonblocking(true)?;
         self.poller.add(channel.as_fd(), homes.len() as u64)?;
+        if let Some(waiters) = self.waiters.get() {
+            waiters.add(channel.as_fd(), homes.len() as u64)?;
+        }
         let home = Arc::new(Home {
             context: context.clone(),
             domain: ProtectionDomain::new(context)?,
@@ -130,12 +142,37 @@ impl Runtime {
         lock(&self.turning)
     }
 
-    /// Serves what there is to serve, without waiting. No lock is held while tasks are woken: they
-    /// may come back here.
+    /// What is readable while there is something to serve, for threads that wait.
+    pub(super) fn waiters(&self) -> Result<BorrowedFd<'_>> {
+        if self.waiters.get().is_none() {
+            // Under this lock no device is added meanwhile.
+            let homes = lock(&self.homes);
+            let waiters = Poller::new()?;
+            waiters.add(self.channel.as_fd(), EVENTS)?;
+            waiters.add(self.alarm.as_fd(), ALARM)?;
+            for (device, home) in (0..).zip(&*homes) {
+                waiters.add(home.channel.as_fd(), device)?;
+            }
+            // Another thread was first: then this one is closed.
+            let _ = self.waiters.set(waiters);
+        }
+        Ok(self.waiters.get().unwrap_or(&self.poller).as_fd())
+    }
+
+    /// Serves what there is to serve, without waiting, in a loop or driver that waits for the
+    /// descriptor and asks what has become of everything afterwards.
     pub(super) fn dispatch(self: &Arc<Self>) -> Result<()> {
+        self.serve(true)
+    }
+
+    /// Serves what there is to serve, without waiting. No lock is held while tasks are woken: they
+    /// may come back here. A thread that is no loop leaves `nudged` to the loop.
+    pub(super) fn serve(self: &Arc<Self>, is_loop: bool) -> Result<()> {
         self.turns.fetch_add(1, Ordering::AcqRel);
         for name in self.poller.readable()? {
             match name {
+                NUDGE if is_loop => self.nudged.lower(),
+                NUDGE => {}
                 EVENTS => self.take_events()?,
                 ALARM => self.wake_expired()?,
                 device => self.complete(device)?,
@@ -237,9 +274,7 @@ impl Wake for Nudge {
         if super::is_dispatching(&runtime) {
             return; // the loop itself, which asks next
         }
-        // The next turn sets it to the earliest timer again. If it cannot be set, no timer works.
-        let _held = runtime.timers();
-        let _ = runtime.alarm.set(Some(Duration::ZERO));
+        runtime.nudged.raise();
     }
 }
 
