@@ -143,9 +143,9 @@ impl Connection {
     }
 
     /// Waits for a future of its endpoint in this thread, and serves that endpoint meanwhile
-    /// ([`Endpoint::block_on`]). A future of another endpoint ends only if something serves that one.
-    /// The thread sleeps while nothing happens: see the [guides](crate::guides#which-call-waits) for
-    /// threads that spin instead.
+    /// ([`Endpoint::block_on`]). A future of another endpoint ends only if something serves that
+    /// one. The thread sleeps while nothing happens: see the
+    /// [guides](crate::guides#which-call-waits) for threads that spin instead.
     ///
     /// # Errors
     /// As [`Endpoint::dispatch`].

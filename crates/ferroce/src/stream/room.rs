@@ -19,10 +19,10 @@ use crate::{Error, Result};
 /// # Limits
 /// The queue pair holds `buffers + 3` receives, which is at most the device's
 /// [`max_qp_wr`](crate::device::DeviceLimits::max_qp_wr): 65,536 of the software device, often
-/// fewer of adapters. The device is known when the peer is, so connecting and accepting tell that there
-/// are [too many](Error::Limit), and not this. A message with its 8 bytes of header must be no longer
-/// than the port's [`max_message`](crate::device::PortAttributes::max_message): a longer one ends the
-/// connection.
+/// fewer of adapters. The device is known when the peer is, so connecting and accepting tell that
+/// there are [too many](Error::Limit), and not this. A message with its 8 bytes of header must be
+/// no longer than the port's [`max_message`](crate::device::PortAttributes::max_message): a longer
+/// one ends the connection.
 ///
 /// ```
 /// use ferroce::stream::StreamRoom;

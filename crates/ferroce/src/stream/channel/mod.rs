@@ -24,8 +24,8 @@ struct Shared(Arc<Parts>);
 
 struct Parts {
     /// Invariant: no code of the program runs under the lock, nor does any thread wait under it.
-    /// Enforced by: the halves reach the end by [`Shared::act_for`] and [`Shared::abort`] only. They
-    /// note wakers before they take the lock, and wake when they have let go of it.
+    /// Enforced by: the halves reach the end by [`Shared::act_for`] and [`Shared::abort`] only,
+    /// which note wakers before they take the lock, and wake when they have let go of it.
     /// If broken: a waker that uses the other half stands still.
     stream: Mutex<Stream>,
     /// Dropped behind the stream, which may hand it to a thread that finishes it.
