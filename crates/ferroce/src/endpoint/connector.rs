@@ -110,7 +110,9 @@ impl Connector {
     /// thread. Where it is awaited, the endpoint needs a [driver](super::Endpoint::driver).
     ///
     /// # Errors
-    /// The errors of both.
+    /// The errors of both. Where nobody listens, the software device answers
+    /// [`NO_LISTENER`](crate::cm::RejectReason::NO_LISTENER) after a quarter of a second: a program
+    /// that is about to listen there still gets the request.
     pub fn connect(&self, to: impl ToSocketAddrs) -> Awaitable<'static, Connection> {
         let to = addresses(to);
         let span = span!("connect", to = shown(&to));

@@ -80,24 +80,9 @@ impl Setup {
         let home = line.shared.home(&context)?;
         let QueuePairCapacities { send, receive, .. } = self.capacities;
         if self.finish.is_none() && send.max(receive) > limits.max_qp_wr {
-            return Err(Error::Limit {
-                object: "queue pair of a connection",
-                what: SENDS_OR_RECEIVES,
-                asked: send.max(receive).into(),
-                limit: limits.max_qp_wr.into(),
-            });
+            return Err(too_many(send, receive, limits.max_qp_wr));
         }
-        // Devices may give more room than was asked for, usually up to the next power of two.
-        let room = send
-            .checked_next_power_of_two()
-            .zip(receive.checked_next_power_of_two())
-            .and_then(|(send, receive)| send.checked_add(receive))
-            .ok_or_else(|| Error::Limit {
-                object: "queue pair of a connection",
-                what: "sends and receives",
-                asked: u64::from(send) + u64::from(receive),
-                limit: limits.max_cqe.into(),
-            })?;
+        let room = completions_of(send, receive, limits.max_cqe)?;
         let queue = Queue::shared(&home.channel, room, self.timestamps)?;
         queue.arm()?;
         let completions = CompletionQueue(queue);
@@ -112,6 +97,27 @@ impl Setup {
             domain: home.domain.clone(),
         })
     }
+}
+
+fn too_many(send: u32, receive: u32, limit: u32) -> Error {
+    Error::Limit {
+        object: "queue pair of a connection",
+        what: SENDS_OR_RECEIVES,
+        asked: send.max(receive).into(),
+        limit: limit.into(),
+    }
+}
+
+/// Entries of the completion queue of a queue pair, of which the device allows `most`. Devices may
+/// give a queue pair more room than was asked for, usually up to the next power of two.
+fn completions_of(send: u32, receive: u32, most: u32) -> Result<u32> {
+    let room = send
+        .checked_next_power_of_two()
+        .zip(receive.checked_next_power_of_two())
+        .and_then(|(send, receive)| send.checked_add(receive))
+        .filter(|room| *room <= most);
+    let each = (most / 2).checked_ilog2().map_or(0, |log| 1 << log);
+    room.ok_or_else(|| too_many(send, receive, each))
 }
 
 /// The methods that say what a connection is made like; both sides have them.
@@ -198,3 +204,18 @@ macro_rules! setup_methods {
     };
 }
 pub(super) use setup_methods;
+
+#[cfg(test)]
+mod tests {
+    use super::completions_of;
+
+    #[test]
+    fn a_completion_queue_has_room_for_all_work_or_is_refused() {
+        assert_eq!(completions_of(5, 9, 100).unwrap(), 8 + 16);
+        assert_eq!(completions_of(16_384, 16_384, 32_768).unwrap(), 32_768);
+        for (count, most) in [(16_384, 32_767), (u32::MAX, u32::MAX), (1, 1)] {
+            let refused = completions_of(count, count, most).unwrap_err().to_string();
+            assert!(refused.contains("sends or receives"), "{refused}");
+        }
+    }
+}

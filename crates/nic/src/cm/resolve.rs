@@ -163,7 +163,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Settles device, source and destination; the latter comes back.
+    /// Settles the device, the source and the destination. Returns the destination.
     fn find_address(&mut self, key: u64, dst: SocketAddr) -> Result<SocketAddr, Error> {
         let id = self.state.id(key)?;
         let src = id.src.ok_or_else(|| Error::invalid("no source address"))?;
