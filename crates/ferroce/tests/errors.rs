@@ -7,14 +7,14 @@ mod common;
 use std::fmt::Debug;
 use std::io;
 use std::net::Ipv4Addr;
-#[cfg(feature = "tokio")]
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::bare::{Bare, PORT};
 use common::door::{connect, endpoint, incoming, listener};
 use common::pair::TIMEOUT;
+#[cfg(feature = "tokio")]
+use common::told::Told;
 use common::{DEADLINE, address, on_rxe, provider};
 use ferroce::Error;
 use ferroce::cm::{ConnectionParameters, EventKind, Id, Membership};
@@ -396,8 +396,8 @@ fn a_request_whose_client_has_gone_says_so() {
 #[cfg(feature = "tokio")]
 #[test]
 fn a_driver_without_a_runtime_or_its_io_ends_with_an_error_that_is_logged() {
-    let kept = Kept::default();
-    let writer = kept.clone();
+    let told = Told::default();
+    let writer = told.clone();
     let log = tracing_subscriber::fmt().with_writer(move || writer.clone());
     let driver = || endpoint().driver().run_on_tokio();
     let runtime = tokio::runtime::Builder::new_current_thread();
@@ -408,26 +408,9 @@ fn a_driver_without_a_runtime_or_its_io_ends_with_an_error_that_is_logged() {
     });
     says(without, None, &["runtime with I/O", "enable_io"]);
     says(outside, None, &["runtime with I/O"]);
-    let logged = kept.0.lock().unwrap();
-    let logged = str::from_utf8(&logged).unwrap();
+    let logged = told.text();
     assert_eq!(logged.matches("ERROR").count(), 2, "{logged}");
     assert!(logged.contains("a driver has ended"), "{logged}");
-}
-
-/// Keeps what a subscriber writes.
-#[cfg(feature = "tokio")]
-#[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
-
-#[cfg(feature = "tokio")]
-impl io::Write for Kept {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[test]

@@ -1,28 +1,11 @@
 //! What an endpoint does is told to the program's own subscriber, in spans.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod common;
-
-use std::io;
-use std::sync::{Arc, Mutex};
 
 use tracing_subscriber::fmt::format::FmtSpan;
 
 use common::door::{endpoint, listener};
-
-/// What was told.
-#[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Told {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
+use common::told::Told;
 
 #[test]
 fn a_subscriber_of_the_program_sees_spans() {
@@ -44,7 +27,7 @@ fn a_subscriber_of_the_program_sees_spans() {
         connection.disconnect().wait().unwrap();
     });
     server.join().unwrap();
-    let told = String::from_utf8(told.0.lock().unwrap().clone()).unwrap();
+    let told = told.text();
     for span in [
         format!("connect{{to={address}}}: ferroce::endpoint: new"),
         format!("connect{{to={address}}}:resolve{{to={address}}}: ferroce::endpoint: new"),

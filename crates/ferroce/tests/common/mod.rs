@@ -6,6 +6,8 @@ pub(crate) mod bare;
 pub(crate) mod door;
 #[allow(dead_code, reason = "not every test program needs all of it")]
 pub(crate) mod pair;
+#[allow(dead_code, reason = "not every test program needs all of it")]
+pub(crate) mod told;
 
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
