@@ -1,6 +1,6 @@
 //! Once its tables have grown, neither this interface nor the software device allocates for work
-//! whose memory is one piece, in any thread. What takes memory all the same (more than 16 inline
-//! bytes) is counted, too.
+//! whose memory is one piece, in any thread. Work that takes memory (more than 16 inline bytes) is
+//! counted, too.
 #![cfg(feature = "software")]
 #![allow(unsafe_code, reason = "an allocator that counts")]
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]

@@ -266,7 +266,7 @@ fn loops_send_receive_and_end_a_channel_in_order() {
 
 /// Futures of one's own ask by `poll_*`, as `send` and `recv` do.
 /// A thread that waits serves the endpoint meanwhile, as the crate's own does that finishes dropped
-/// streams. It takes what is the loop's, which must be woken all the same.
+/// streams. It takes events of the loop, and the loop must be woken even so.
 #[test]
 fn a_loop_misses_nothing_beside_a_thread_that_waits() {
     let rounds = if on_rxe() { 100 } else { 2000_u32 };

@@ -128,7 +128,7 @@ impl Extent {
 
 impl PendingBuffer {
     #[inline]
-    pub(crate) fn new((ledger, id): (&Arc<Ledger>, u64), extent: Extent, receives: bool) -> Self {
+    pub(crate) fn new(ledger: &Arc<Ledger>, id: u64, extent: Extent, receives: bool) -> Self {
         Self {
             ticket: Ticket::new(ledger, id),
             extent,

@@ -206,7 +206,7 @@ pub(crate) fn pending_buffer(
     receives: bool,
 ) -> std::result::Result<PendingBuffer, RefusedBuffer> {
     match posted {
-        Ok(id) => Ok(PendingBuffer::new((ledger, id), extent, receives)),
+        Ok(id) => Ok(PendingBuffer::new(ledger, id, extent, receives)),
         Err(refused) => Err(refused_buffer(*refused, extent)),
     }
 }

@@ -24,8 +24,8 @@ struct Shared(Arc<Parts>);
 
 struct Parts {
     /// Invariant: no code of the program runs under the lock, nor does any thread wait under it.
-    /// Enforced by: the halves reach the end by [`Shared::act_for`] and [`Shared::abort`] only,
-    /// which note wakers before they take the lock, and wake when they have let go of it.
+    /// Enforced by: the halves reach the end by [`Shared::act`] only, which wakes when it has let go of
+    /// the lock; [`Shared::act_for`] notes the waker before.
     /// If broken: a waker that uses the other half stands still.
     stream: Mutex<Stream>,
     /// Dropped behind the stream, which may hand it to a thread that finishes it.
@@ -53,6 +53,11 @@ impl Shared {
     /// Acts for a task, which is woken when there is something to do.
     fn act_for<R>(&self, role: Role, context: &Context<'_>, act: impl FnOnce(&mut End) -> R) -> R {
         self.0.wakers.set(role, context);
+        self.act(act)
+    }
+
+    /// Acts for no task. What came is there to be read.
+    fn act<R>(&self, act: impl FnOnce(&mut End) -> R) -> R {
         let (done, must_wake) = {
             let mut stream = self.stream();
             let end = stream.end_mut();
@@ -79,20 +84,6 @@ impl Shared {
     fn wait<T>(&self, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let served = self.0.connection.endpoint().block_on(future);
         served.map_err(io::Error::from)?
-    }
-
-    fn abort(&self) {
-        let must_wake = {
-            let mut stream = self.stream();
-            let end = stream.end_mut();
-            // What came is there to be read.
-            end.progress();
-            end.abort();
-            end.must_wake()
-        };
-        if must_wake {
-            self.0.wakers.wake_by_ref();
-        }
     }
 
     fn describe(&self, half: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -129,7 +120,7 @@ macro_rules! half_methods {
         /// finds [`ConnectionReset`](io::ErrorKind::ConnectionReset) behind what came, and so does
         /// the other half here.
         pub fn abort(self) {
-            self.0.abort();
+            self.0.act(super::End::abort);
         }
     };
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use super::super::end::End;
 use super::super::wakers::Role;
@@ -178,8 +178,8 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        // The end needs no room at the peer. The endpoint finishes it.
-        let _ = self.try_close();
+        // The end needs no room at the peer. The endpoint finishes it, and no loop waits for it.
+        let _ = self.poll_close(&mut Context::from_waker(Waker::noop()));
     }
 }
 

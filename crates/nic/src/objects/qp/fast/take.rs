@@ -1,4 +1,4 @@
-//! What is in a short ring, in its order: messages that are as usual go straight to the program.
+//! Messages in a short ring, in their order: usual ones go straight to the program.
 
 use ferroce_os::ring::{Broken, ShortRingReceiver, WaitingMessage};
 use ferroce_proto::ids::Psn;
@@ -168,7 +168,8 @@ fn usual_send(
 /// The short ring has nonsense in it, or is a parent's.
 #[cold]
 fn lost(qp: &Qp, broken: Broken) -> NextMessage {
-    tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken, "a short ring is of no use");
+    tracing::warn!(target: "ferroce::local", qpn = qp.qpn.get(), %broken,
+        "a short ring is of no use");
     NextMessage::Lost
 }
 
