@@ -24,8 +24,8 @@ struct Shared(Arc<Parts>);
 
 struct Parts {
     /// Invariant: no code of the program runs under the lock, nor does any thread wait under it.
-    /// Enforced by: the halves reach the end by [`Shared::act`] only, which wakes when it has let go
-    /// of the lock; [`Shared::act_for`] notes the waker before.
+    /// Enforced by: the halves reach the end by [`Shared::act`] only, which wakes when it has let
+    /// go of the lock; [`Shared::act_for`] notes the waker before.
     /// If broken: a waker that uses the other half stands still.
     stream: Mutex<Stream>,
     /// Dropped behind the stream, which may hand it to a thread that finishes it.
