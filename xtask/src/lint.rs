@@ -6,7 +6,7 @@ use crate::document::Mode;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{
-    arrows, crates, mentions, names, orders, pages, promises, prose, rooms, sh, variables,
+    arrows, crates, mentions, names, orders, pages, programs, promises, prose, rooms, sh, variables,
 };
 
 /// Format, clippy, arrows, rooms, names of types, orders, packages, what the documents name, how
@@ -29,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "--workspace",
             "--all-targets",
             "--features",
-            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io,ferroce/bytes,ferroce/serde",
+            programs::FEATURES,
             "--",
             "-D",
             "warnings",
@@ -52,7 +52,7 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "--quiet",
             "--workspace",
             "--features",
-            "ferroce/tokio,ferroce/futures-core,ferroce/futures-io,ferroce/bytes,ferroce/serde",
+            programs::FEATURES,
             "--no-deps",
             "--document-private-items",
         ]);

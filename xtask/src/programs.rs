@@ -9,12 +9,11 @@ use serde_json::Value;
 
 use crate::workspace::Workspace;
 
+/// What the tests need of features that are not default ones.
+pub(crate) const FEATURES: &str = "ferroce/log,ferroce/tokio,ferroce/futures-core,\
+                                   ferroce/futures-io,ferroce/bytes,ferroce/serde";
 /// What `cargo test` is told to test.
-pub(crate) const ALL: [&str; 3] = [
-    "--workspace",
-    "--features",
-    "ferroce/tokio,ferroce/futures-core,ferroce/futures-io,ferroce/bytes,ferroce/serde",
-];
+pub(crate) const ALL: [&str; 3] = ["--workspace", "--features", FEATURES];
 
 /// A program of tests.
 #[derive(Debug)]

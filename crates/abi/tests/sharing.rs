@@ -100,3 +100,27 @@ fn a_parent_domain_stands_for_its_protection_domain() {
         assert_eq!((*ops).dealloc_td.unwrap()(td), 0);
     }
 }
+
+#[test]
+fn a_parent_domain_takes_the_masks_of_all_releases_and_no_others() {
+    const KNOWN: u32 = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+        | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
+        | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
+    let side = Side::new(plain_qp);
+    let alloc = block(side.context);
+    for bit in 0..u32::BITS {
+        let mut attr = ibv_parent_domain_init_attr::zeroed();
+        (attr.pd, attr.comp_mask) = (side.pd, 1 << bit);
+        // SAFETY: live objects; the allocators are never called.
+        unsafe {
+            let parent = (*alloc).alloc_parent_domain.unwrap()(side.context, &raw mut attr);
+            if attr.comp_mask & KNOWN == 0 {
+                assert!(parent.is_null(), "bit {bit}");
+                assert_eq!(errno(), libc::EINVAL);
+            } else {
+                assert!(!parent.is_null(), "bit {bit}: errno {}", errno());
+                assert_eq!(ibv_dealloc_pd(parent), 0);
+            }
+        }
+    }
+}

@@ -91,13 +91,13 @@
 //! The software device tells by events of [tracing](https://docs.rs/tracing), which the program's
 //! own subscriber gets; what an [`Endpoint`] does (connect, accept, disconnect) is in spans of the
 //! target `ferroce::endpoint`. The device never installs one, so `FERROCE_LOG` has no effect unless
-//! the program calls [`log::try_init`].
+//! the program calls `log::try_init` (feature `log`).
 //!
 //! # Features
 //! | feature | adds |
 //! |---|---|
 //! | `software` (default) | the software device; without it there is [`Provider::system`] only |
-//! | `log` (default) | [`log::try_init`] for `FERROCE_LOG`, and `tracing-subscriber` |
+//! | `log` | `log::try_init` for `FERROCE_LOG`, and `tracing-subscriber` |
 //! | `tokio` | [`Driver`]s of the tokio runtime, and its traits for a [`Stream`] |
 //! | `futures-io` | the traits of the `futures` family for a [`Stream`] |
 //! | `bytes` | a [`Buffer`] becomes `bytes::Bytes` without a copy |

@@ -1,7 +1,6 @@
 //! Where the device's events go: to the program's subscriber, or to stderr if the program asks.
 //!
 //! Each test runs again in a process of its own, since a process has one global subscriber.
-#![cfg(feature = "log")]
 #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::io::{self, Write};

@@ -75,7 +75,7 @@ VERSION=$(echo ARTEFACT | cut -d - -f 2) sh /srv/setup.sh";
 pub(super) const ARTEFACTS: [Artefact; 13] = [
     Artefact {
         name: "tarball",
-        what: "unpacked by an ordinary user",
+        what: "`tar -xf FILE -C ~` by an ordinary user",
         ending: "-x86_64-linux-gnu.tar.gz",
         root: Root::Native,
         installer: "stranger:stranger",
@@ -84,7 +84,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "deb",
-        what: "installed by `apt`, beside rdma-core, whose files stay as they are",
+        what: "`apt-get install ./FILE`, beside rdma-core, whose files stay as they are",
         ending: "_amd64.deb",
         root: Root::Native,
         installer: "root:root",
@@ -93,7 +93,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "wheel",
-        what: "`pip install` in a virtual environment; `python -m ferroce`, `ferroce.env()`",
+        what: "`pip install --no-index FILE` in a virtual environment; `python -m ferroce`, `ferroce.env()`",
         ending: "_x86_64.whl",
         root: Root::Native,
         installer: "stranger:stranger",
@@ -102,7 +102,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "rpm",
-        what: "`rpm --root`: refused without what it asks for, then installed and verified",
+        what: "`rpm --install FILE`: refused without what it asks for, then installed and verified",
         ending: ".x86_64.rpm",
         root: Root::Native,
         installer: "outside",
@@ -111,7 +111,7 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "image",
-        what: "unpacked, run as an init container twice, by a user that may not write, too",
+        what: "unpacked, `/install` run as an init container twice, by a user that may not write, too",
         ending: "-x86_64-oci.tar",
         root: Root::Native,
         installer: "root:root",

@@ -19,7 +19,8 @@ pub(crate) enum Side {
 
 /// What is to run, and where the server listens: if nobody says, at all addresses of this host.
 pub(crate) fn arguments() -> Outcome<(Side, SocketAddr)> {
-    // Here, as every example begins with this.
+    // `FERROCE_LOG`. Here, as every example begins with this.
+    #[cfg(feature = "log")]
     ferroce::log::try_init()?;
     let arguments: Vec<String> = env::args().skip(1).collect();
     let (side, address) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {

@@ -25,6 +25,7 @@ pub(super) fn add(all: &mut Catalogue) {
         30,
         second,
     );
+    all.at("shape.lanes", Place::Loopback, User::Ordinary, 20, lanes);
     all.at(
         "shape.refused",
         Place::Loopback,
@@ -81,6 +82,22 @@ fn seen(stage: &Stage) -> Outcome {
          /sys/devices/pcife00:3c/fe00:3c:00.0\n/sys/bus/pci\n/sys/devices/pcife00:3c/fe00:3c:00.0\n\
          ../../../devices/pcife00:3b/fe00:3b:00.0\n100 Gb/sec (4X EDR)\n/sys/devices/pcife00:3b/fe00:3b:00.0\n",
     )
+}
+
+/// As many lanes as the file says, in the verbs and in the folders.
+fn lanes(stage: &Stage) -> Outcome {
+    let text = "[[device]]\ninterface = \"lo\"\nname = \"narrow\"\nrate = 100\nwidth = 2\n";
+    let script =
+        "ibv_devinfo -v -d narrow | grep active_; cat /sys/class/infiniband/narrow/ports/1/rate";
+    let output = run(stage, &file(stage, text)?, &["sh", "-c", script])?;
+    for text in [
+        "active_width:\t\t2X (16)",
+        "active_speed:\t\t50.0 Gbps (64)",
+        "100 Gb/sec (2X HDR)",
+    ] {
+        contains(&output, text)?;
+    }
+    Ok(())
 }
 
 /// The second device of an interface carries data as the first does.
