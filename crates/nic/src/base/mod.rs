@@ -16,3 +16,4 @@ pub(crate) mod sync;
 pub(crate) mod tally;
 pub(crate) mod time_share;
 pub(crate) mod waiter;
+pub(crate) mod words;

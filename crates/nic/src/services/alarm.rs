@@ -6,10 +6,12 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use ferroce_os::eventfd::EventFd;
 use ferroce_proto::time::Time;
+
+use crate::base::words::{Machine, Memory, Word as _};
 
 /// Not sleeping: nobody needs to wake it.
 const AWAKE: u64 = 0;
@@ -18,15 +20,39 @@ const AWAKE: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Alarm {
     bell: EventFd,
-    /// [`AWAKE`] while it is up.
-    until: AtomicU64,
+    until: Until,
+}
+
+/// Until when a thread sleeps, [`AWAKE`] while it is up. A model checker runs it on a word of its
+/// own.
+#[derive(Debug, Default)]
+pub(super) struct Until<M: Memory = Machine>(M::Long);
+
+impl<M: Memory> Until<M> {
+    /// As [`Alarm::announce`].
+    pub(super) fn announce(&self, until: Option<Time>) {
+        let until = until.map_or(u64::MAX, |t| t.0.max(1));
+        self.0.store(until, Ordering::Relaxed);
+        M::fence();
+    }
+
+    /// Whether the thread would sleep past `at`: the caller wakes it then. No other caller is told
+    /// so.
+    pub(super) fn is_past(&self, at: Time) -> bool {
+        self.0.load(Ordering::Relaxed) > at.0 && self.0.swap(AWAKE, Ordering::Relaxed) > at.0
+    }
+
+    /// The thread is up.
+    pub(super) fn up(&self) {
+        self.0.store(AWAKE, Ordering::Relaxed);
+    }
 }
 
 impl Alarm {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             bell: EventFd::counter()?,
-            until: AtomicU64::new(AWAKE),
+            until: Until::default(),
         })
     }
 
@@ -38,9 +64,7 @@ impl Alarm {
     /// Work was published that must be done at `at`: wakes the thread if it would sleep longer. A
     /// sequentially consistent fence comes between the two.
     pub(crate) fn wake_for(&self, at: Time) {
-        if self.until.load(Ordering::Relaxed) > at.0
-            && self.until.swap(AWAKE, Ordering::Relaxed) > at.0
-        {
+        if self.until.is_past(at) {
             self.ring();
         }
     }
@@ -48,14 +72,12 @@ impl Alarm {
     /// Announces a sleep until `until` (`None`: without end). The thread must look for work once
     /// more before it sleeps.
     pub(crate) fn announce(&self, until: Option<Time>) {
-        self.until
-            .store(until.map_or(u64::MAX, |t| t.0.max(1)), Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.until.announce(until);
     }
 
     /// The thread is up again (or decided not to sleep).
     pub(crate) fn up(&self) {
-        self.until.store(AWAKE, Ordering::Relaxed);
+        self.until.up();
     }
 
     /// Wakes the thread, whatever it sleeps for.

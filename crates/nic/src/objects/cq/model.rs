@@ -1,27 +1,15 @@
 //! Arming, pushing and polling in a model checker: [`Ring`] and [`RingFlags`] as they are, under a
 //! lock and beside a channel of loom's. The steps are those of [`Cq`](super::Cq).
 
-use std::sync::atomic::Ordering;
-
 use ferroce_proto::verbs::WcStatus;
-use loom::sync::atomic::AtomicU8;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use super::CompletionTimes;
 use super::ring::tests::wc;
 use super::ring::{PushOutcome, Ring};
-use super::ring_flags::{FlagByte, RingFlags};
-
-impl FlagByte for AtomicU8 {
-    fn store(&self, value: u8, order: Ordering) {
-        Self::store(self, value, order);
-    }
-
-    fn load(&self, order: Ordering) -> u8 {
-        Self::load(self, order)
-    }
-}
+use super::ring_flags::RingFlags;
+use crate::base::words;
 
 /// Events of a channel.
 #[derive(Default)]
@@ -33,7 +21,7 @@ struct Events {
 
 struct Modelled {
     ring: Mutex<Ring>,
-    flags: RingFlags<AtomicU8>,
+    flags: RingFlags<words::Modelled>,
     events: Mutex<Events>,
     /// Other queues use the channel.
     shared: bool,

@@ -4,36 +4,19 @@
 //! sees what the push has shown, by whatever tells it so (the lock that arming takes, an event, a
 //! word in memory). The usual order of arming, draining and sleeping misses nothing.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::ring::Ring;
+use crate::base::words::{Machine, Memory, Word as _};
 
 const NEWS: u8 = 1;
 const ARMED: u8 = 2;
 
-/// A byte that threads share.
-pub(super) trait FlagByte {
-    fn store(&self, value: u8, order: Ordering);
-    fn load(&self, order: Ordering) -> u8;
-}
-
-impl FlagByte for AtomicU8 {
-    #[inline]
-    fn store(&self, value: u8, order: Ordering) {
-        Self::store(self, value, order);
-    }
-
-    #[inline]
-    fn load(&self, order: Ordering) -> u8 {
-        Self::load(self, order)
-    }
-}
-
-/// Flags. A model checker runs them on an atomic of its own.
+/// Flags. A model checker runs them on a byte of its own.
 #[derive(Debug, Default)]
-pub(super) struct RingFlags<W = AtomicU8>(W);
+pub(super) struct RingFlags<M: Memory = Machine>(M::Byte);
 
-impl<W: FlagByte> RingFlags<W> {
+impl<M: Memory> RingFlags<M> {
     /// Shows the state of the ring. The caller has its lock.
     pub(super) fn show(&self, ring: &Ring) {
         let news = if ring.has_news() { NEWS } else { 0 };

@@ -4,11 +4,15 @@
 //! the device thread steps back (`engine/thread.rs`). It comes back when the leader has not made a
 //! round for the time of a nap, so a leader that computes, or is gone, holds nothing up for longer.
 
+#[cfg(test)]
+mod model;
+mod words;
+
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ferroce_os::clock;
@@ -20,12 +24,10 @@ use ferroce_proto::time::Time;
 use super::alarm::Alarm;
 use super::linger::{Habit, Patience, look_on};
 use crate::base::sync::lock;
+use words::{Wakes, Words};
 
 /// How long the device thread leaves everything to a leader that is away.
 const PATIENCE: Duration = Duration::from_micros(50);
-
-/// No thread leads.
-const NOBODY: usize = 0;
 
 thread_local! {
     /// A byte whose address tells a thread from all others that live.
@@ -40,24 +42,15 @@ pub(super) fn this_thread() -> usize {
 /// The thread that leads, and how it sleeps.
 #[derive(Debug)]
 pub(crate) struct Lead {
-    /// The thread that leads.
-    owner: AtomicUsize,
-    /// The leader waits, or is about to.
-    waits: AtomicBool,
-    /// The leader gives the lead back when another thread waits for completions.
-    gives_way: AtomicBool,
-    /// It has done so: that thread may take the lead.
+    words: Words,
+    /// A leader has given way: a thread that follows may take the lead.
     vacancy: EventFd,
-    /// The device thread sleeps until a leader has been away for a while.
-    relied_on: AtomicBool,
-    /// Ends that sleep.
+    /// Ends the sleep of a device thread that relies on the leader.
     patience: TimerFd,
     /// How often a thread that leads, or would, has come by: for an event, or for a round.
     visits: AtomicU64,
     /// Whether it pays to look on before a sleep, for completions and for connections.
     linger: [Mutex<Lingering>; 2],
-    /// Threads that wait for completion events and do not lead.
-    followers: AtomicUsize,
     alarm: Alarm,
     /// `None`: a sandbox does not allow it, and nobody ever leads.
     waiter: Option<SignalWatch>,
@@ -80,15 +73,11 @@ struct Lingering {
 impl Lead {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            owner: AtomicUsize::new(NOBODY),
-            waits: AtomicBool::new(false),
-            gives_way: AtomicBool::new(false),
+            words: Words::default(),
             vacancy: EventFd::nonblocking_counter()?,
-            relied_on: AtomicBool::new(false),
             patience: TimerFd::new()?,
             visits: AtomicU64::new(0),
             linger: Default::default(),
-            followers: AtomicUsize::new(0),
             alarm: Alarm::new()?,
             waiter: SignalWatch::new().ok(),
         })
@@ -97,45 +86,24 @@ impl Lead {
     /// The calling thread leads from here on until it gives the lead back, unless another thread
     /// has it or waits for an event: of several waiting threads, none leads.
     pub(crate) fn take(&self) -> bool {
-        if !self.is_possible() || self.has_followers() {
-            return false;
-        }
-        let own = this_thread();
-        let taken = self
-            .owner
-            .compare_exchange(NOBODY, own, Ordering::Acquire, Ordering::Relaxed);
-        // A signal handler may have left the wait by a jump.
-        taken.is_ok() || taken == Err(own)
+        self.is_possible() && self.words.take(this_thread())
     }
 
     /// As [`take`](Self::take), until another thread waits for completions: the leader looks
     /// whether there is one ([`has_followers`](Self::has_followers)) before each sleep, and is
     /// woken by it.
     pub(crate) fn take_until_followed(&self) -> bool {
-        if !self.take() {
-            return false;
+        let taken = self.take();
+        if taken {
+            self.words.give_way();
         }
-        self.gives_way.store(true, Ordering::Relaxed);
-        // Orders this before the look for followers, as `follow` orders the two the other way
-        // round.
-        fence(Ordering::SeqCst);
-        true
+        taken
     }
 
     /// The thread that leads does not any more. If it has [given way](Self::take_until_followed),
     /// those that follow may take the lead.
     pub(crate) fn give_back(&self) {
-        // Only the leader writes it: no locked instruction.
-        let gave_way = self.gives_way.load(Ordering::Relaxed);
-        self.gives_way.store(false, Ordering::Relaxed);
-        self.owner.store(NOBODY, Ordering::Release);
-        if !gave_way {
-            return;
-        }
-        // Orders the end of the lead before the look, as `follow` orders the two the other way
-        // round.
-        fence(Ordering::SeqCst);
-        if self.has_followers() {
+        if self.words.give_back() {
             // It fails only if the count is at its maximum: then they wake anyway.
             let _ = self.vacancy.add(1);
         }
@@ -144,10 +112,7 @@ impl Lead {
     /// The leader does not wait any more. If the device thread relied on it, that looks after the
     /// device again in a while, unless a leader waits by then.
     fn end_wait(&self) {
-        self.waits.store(false, Ordering::Relaxed);
-        // Orders the end of the wait before the look, as `rely` orders the two the other way round.
-        fence(Ordering::SeqCst);
-        if self.relied_on.load(Ordering::Relaxed) && self.relied_on.swap(false, Ordering::Relaxed) {
+        if self.words.end_wait() {
             // If it cannot be set, nothing works.
             let _ = self.patience.set(Some(PATIENCE));
         }
@@ -162,12 +127,7 @@ impl Lead {
     /// while, if one waits now.
     pub(crate) fn rely(&self, sleep: impl FnOnce()) {
         let _ = self.patience.set(None);
-        self.relied_on.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if self.waits() && !self.has_followers() {
-            sleep();
-        }
-        self.relied_on.store(false, Ordering::Relaxed);
+        self.words.rely(sleep);
     }
 
     /// Waits for a completion event without leading, or until a leader has given way. The leader
@@ -181,22 +141,11 @@ impl Lead {
         let Some(waiter) = &self.waiter else {
             return Woken::Ready([true; 3]);
         };
-        let others = self.followers.fetch_add(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if would_lead && others == 0 && !self.is_taken() {
-            self.followers.fetch_sub(1, Ordering::Relaxed);
+        let Some(wakes) = self.words.follow(would_lead) else {
             return Woken::Ready([false; 3]);
-        }
-        if self.relied_on.swap(false, Ordering::Relaxed) {
-            // If it cannot be set, nothing works.
-            let _ = self.patience.set(Some(Duration::ZERO));
-        }
-        if self.gives_way.load(Ordering::Relaxed) {
-            self.alarm.ring();
-        }
-        let end = |_| {
-            self.followers.fetch_sub(1, Ordering::Relaxed);
         };
+        self.end_sleeps(wakes);
+        let end = |_| self.words.end_follow();
         let woken = waiter.wait([event, self.vacancy.as_raw_fd(), event], None, &end);
         if let Woken::Ready([_, true, _]) = woken {
             // Of several that wake, none leads.
@@ -205,14 +154,24 @@ impl Lead {
         woken
     }
 
+    fn end_sleeps(&self, wakes: Wakes) {
+        if wakes.device_thread {
+            // If it cannot be set, nothing works.
+            let _ = self.patience.set(Some(Duration::ZERO));
+        }
+        if wakes.leader {
+            self.alarm.ring();
+        }
+    }
+
     /// Whether threads wait for completion events that the leader would have to wake.
     pub(crate) fn has_followers(&self) -> bool {
-        self.followers.load(Ordering::Relaxed) > 0
+        self.words.has_followers()
     }
 
     /// Whether a thread leads.
     pub(crate) fn is_taken(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) != NOBODY
+        self.words.is_taken()
     }
 
     /// The leader's sleep.
@@ -269,7 +228,7 @@ impl Lead {
 
     /// Whether a leader waits for the device's descriptors, so that it does what is to be done.
     pub(crate) fn waits(&self) -> bool {
-        self.waits.load(Ordering::Relaxed)
+        self.words.waits()
     }
 
     /// In the leader: waits for its event, or for work of the device. A cancellation point.
@@ -277,7 +236,7 @@ impl Lead {
         let Some(waiter) = &self.waiter else {
             return Woken::Ready([true; 3]);
         };
-        self.waits.store(true, Ordering::Relaxed);
+        self.words.begin_wait();
         let end = |is_cancelled| {
             self.end_wait();
             if is_cancelled {
