@@ -159,15 +159,7 @@ impl Incoming {
         budget: usize,
         each: &mut dyn FnMut(LocalFrame<'_>),
     ) -> Result<TakeStep, BrokenLink> {
-        let Some(link) = self.links.get_mut(&id) else {
-            return Ok(TakeStep::Closed);
-        };
-        if link.switched
-            && let Some(ring) = link.ring.take()
-        {
-            self.rings
-                .watch(id, link.sender().ok_or(BrokenLink::Hello)?, ring);
-        }
+        self.watch_ring(id)?;
         let watched = self.rings.position(id);
         if let Some(index) = watched {
             let took = self.drain(index, budget, each)?;
@@ -200,8 +192,26 @@ impl Incoming {
                 let took = watched.map(|index| self.drain(index, budget, each));
                 took.unwrap_or(Ok(0)).map(TakeStep::Woken)
             }
-            Arrival::Whole(n) => link.take(&self.room[..n], each).map(TakeStep::Took),
+            Arrival::Whole(n) => {
+                let took = link.take(&self.room[..n], each)?;
+                // The sender sends no wake-up for what it puts into the ring from its word on, and
+                // this may be the last step of the call.
+                self.watch_ring(id)?;
+                Ok(TakeStep::Took(took))
+            }
         }
+    }
+
+    /// Watches the ring of a link whose records come through it, unless it is watched already.
+    fn watch_ring(&mut self, id: LinkId) -> Result<(), BrokenLink> {
+        if let Some(link) = self.links.get_mut(&id)
+            && link.switched
+            && let Some(ring) = link.ring.take()
+        {
+            let sender = link.sender().ok_or(BrokenLink::Hello)?;
+            self.rings.watch(id, sender, ring);
+        }
+        Ok(())
     }
 
     /// Gives the frames in a watched ring to `each`; returns their number.

@@ -65,6 +65,31 @@ fn the_order_is_kept_when_a_link_goes_over_to_its_ring() {
 }
 
 #[test]
+fn the_ring_is_watched_even_if_the_word_about_it_uses_up_the_budget() {
+    const BUDGET: usize = 4;
+    for before in 0..=2 * BUDGET {
+        let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
+        let link = a.to(b.slot());
+        b.receive();
+        let send = || {
+            let mut packet = batch(&[vec![1; 20]]);
+            assert_eq!(link.send_packets(a.qpn(1), &mut packet), Sent::All);
+        };
+        (0..before).for_each(|_| send());
+        link.take_answers();
+        send();
+        assert!(link.is_on_ring());
+        let (id, mut came) = (b.accepted[0], 0);
+        let into = b.incoming.fd(id).expect("a link");
+        // A round looks where something is ready, and nowhere else.
+        while ready(into).is_some() || b.incoming.look() {
+            b.incoming.recv(id, BUDGET, &mut |_| came += 1);
+        }
+        assert_eq!(came, before + 1, "the packet in the ring");
+    }
+}
+
+#[test]
 fn a_sleeping_receiver_is_woken_and_a_watching_one_is_left_alone() {
     let (a, mut b) = (Side::with_rings(SMALL), Side::new(SEND_BUFFER));
     let link = on_ring(&a, &mut b);
