@@ -5,7 +5,7 @@ mod common;
 use common::workload::{MEMORY, Workload};
 use common::{SOON, expect_recv, expect_send, seeds};
 use ferroce_proto::ids::PdId;
-use ferroce_proto::rc::SharedRecv;
+use ferroce_proto::rc::{Noted, SharedRecv};
 use ferroce_proto::testkit::{Faults, PD, Pair, Rng, Setup, Side, remote, sge, wr};
 use ferroce_proto::verbs::{
     AttrMask, PostError, QpAttr, QpEvent, QpState, RecvWr, SendOp, WcStatus,
@@ -57,6 +57,27 @@ fn keys_of_receives_belong_to_the_domain_of_the_queue() {
         pair.settle(SOON);
         expect_send(&pair, &[(1, status)]);
     }
+}
+
+#[test]
+fn a_requester_that_came_again_by_itself_does_not_wait() {
+    let mut pair = Pair::new(setup());
+    pair.send(Side::A, wr(1, SendOp::Send, vec![]));
+    let is_refused = |p: &Pair| p.b.results.noted[Noted::NotReadySent as usize] == 1;
+    pair.until(SOON, is_refused);
+    // Another queue pair of the queue is told of this receive.
+    let recv = RecvWr {
+        wr_id: 4,
+        sges: vec![].into(),
+    };
+    let shared = SharedRecv { wr: recv, pd: PD };
+    pair.b.results.shared_recv.push_back(shared);
+    pair.settle(SOON);
+    expect_send(&pair, &[(1, WcStatus::Success)]);
+    assert!(
+        !pair.b.qp.on_recv_available(),
+        "the turn is another one's whose requester waits"
+    );
 }
 
 #[test]

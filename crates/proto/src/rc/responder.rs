@@ -253,7 +253,11 @@ impl Responder {
         packet: &Packet<'_>,
     ) -> Result<(), Reject> {
         match self.execute(shared, cx, packet) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                // A requester that came again by itself takes no turn from those that wait.
+                self.not_ready_sent = false;
+                Ok(())
+            }
             // An error of class B (IBTA): the NAK asks for a repetition, and the queue pair stays.
             Err(Stop::NotReady) => {
                 // No receive is there for what follows either: it is dropped without a word.
