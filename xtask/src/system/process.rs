@@ -11,6 +11,8 @@ use nix::unistd::Pid;
 
 use crate::cleanup;
 
+/// Lines of its output that tell how a process has ended.
+const LAST_LINES: usize = 5;
 /// How often a condition is looked at.
 pub(super) const GLANCE: Duration = Duration::from_millis(3);
 
@@ -127,6 +129,21 @@ impl Process {
         }
     }
 
+    /// How it has ended, or does within `patience`, and the last lines that it has printed. For the
+    /// message about another process, which may have failed since this one has.
+    pub(crate) fn fate(&mut self, patience: Duration) -> Result<String, String> {
+        let until = Instant::now() + patience;
+        while self.runs()? && Instant::now() < until {
+            std::thread::sleep(GLANCE);
+        }
+        let status = self.status;
+        let end = status.map_or_else(|| "has not ended".to_owned(), |status| status.to_string());
+        let output = self.output();
+        let lines: Vec<&str> = output.lines().collect();
+        let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+        Ok([&[&*end], last].concat().join("\n    "))
+    }
+
     /// Waits until it has printed this.
     pub(crate) fn says(&mut self, text: &str) -> Result<(), String> {
         self.until(&format!("said {text:?}"), |p| p.output().contains(text))
@@ -232,6 +249,35 @@ impl Drop for Process {
         if self.status.is_none() {
             cleanup::kill_group(self.child.id());
             let _ = self.child.wait();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, name: &str) -> Process {
+        let log = std::env::temp_dir().join(format!("fate-{}-{name}", std::process::id()));
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        Process::start(command, name.to_owned(), log, deadline).unwrap()
+    }
+
+    #[test]
+    fn the_fate_of_a_process_is_its_end_and_what_it_said_last() {
+        let mut ended = shell("seq 9; exit 3", "ended");
+        let fate = ended.fate(Duration::from_secs(60)).unwrap();
+        let lines: Vec<&str> = fate.lines().map(str::trim).collect();
+        assert_eq!(lines, ["exit status: 3", "5", "6", "7", "8", "9"]);
+        let mut lasting = shell("echo on; sleep 1000", "lasting");
+        lasting.says("on").unwrap();
+        let fate = lasting.fate(Duration::ZERO).unwrap();
+        assert_eq!(fate.split_whitespace().last(), Some("on"), "{fate}");
+        assert!(fate.starts_with("has not ended"), "{fate}");
+        for process in [ended, lasting] {
+            std::fs::remove_file(&process.log).unwrap();
         }
     }
 }
