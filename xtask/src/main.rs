@@ -52,6 +52,9 @@ usage: cargo xtask COMMAND
   clients [ROW] [--write-table]
                    programs of others (UCX, NIXL, Valkey …), for docs/clients.md; `test` has some of the rows
   soak [SECONDS]   ten minutes of attacks at full rate beside a verified transfer; not a part of `test`
+  sleepers [SECONDS [SEED]]
+                   half an hour of threads that sleep for events in every way; not a part of `test`, which
+                   has some seconds of it
   instructions [--write-table | CASE]
                    the hot functions' instructions, beside the committed baseline, or where those of one
                    case go; not a part of `test`
@@ -60,7 +63,7 @@ usage: cargo xtask COMMAND
                    for the systems in whose name SYSTEM is, such as aarch64
   release-check [SUITE [CHECK]] [--write-table]
                    the release, installed and used in clean systems (Debian's SUITE, by default bookworm; aarch64
-                   is emulated), then `clients` and `soak`; CHECK is a name, or a part of names, or several
+                   is emulated), then `clients`, `soak` and `sleepers`; CHECK is a name, or a part of names, or several
                    with commas. Prints a table at its end. Not a part of `test`
   guest [FILTER] [--write-table]
                    the kernel's own RDMA driver, in a virtual machine, as the peer
@@ -129,6 +132,12 @@ fn run(
         ["clients", row] => system::clients::run(workspace, row, mode, tally),
         ["soak"] => soak(workspace, SOAK, tally),
         ["soak", seconds] => soak(workspace, seconds.parse().ok()?, tally),
+        ["sleepers"] => sleepers(workspace, SLEEPERS, None, tally),
+        ["sleepers", seconds] => sleepers(workspace, seconds.parse().ok()?, None, tally),
+        ["sleepers", seconds, seed] => {
+            let seed = Some(seed.parse().ok()?);
+            sleepers(workspace, seconds.parse().ok()?, seed, tally)
+        }
         ["walks"] => walks::run(workspace, tally),
         ["dist"] => dist::run(workspace, ""),
         ["dist", system] => dist::run(workspace, system),
@@ -161,9 +170,7 @@ fn system_tests(
     mode: Mode,
     tally: &mut Tally,
 ) -> Result<(), String> {
-    packages::require(&[packages::SYSTEM])?;
-    sh::step(workspace.cargo(&["build", "--release"]))?;
-    cleanup::on_signal()?;
+    system_ready(workspace)?;
     if filter.is_empty() {
         unit::run_against_system(workspace, tally)?;
         unit::run_optimised(workspace, tally)?;
@@ -176,10 +183,27 @@ fn system_tests(
 const SOAK: u64 = 600;
 
 fn soak(workspace: &Workspace, seconds: u64, tally: &mut Tally) -> Result<(), String> {
+    system_ready(workspace)?;
+    system::soak(workspace, seconds, tally)
+}
+
+/// Seconds of the sleepers.
+const SLEEPERS: u64 = 1800;
+
+fn sleepers(
+    workspace: &Workspace,
+    seconds: u64,
+    seed: Option<u32>,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    system_ready(workspace)?;
+    system::sleepers(workspace, seconds, seed, tally)
+}
+
+fn system_ready(workspace: &Workspace) -> Result<(), String> {
     packages::require(&[packages::SYSTEM])?;
     sh::step(workspace.cargo(&["build", "--release"]))?;
-    cleanup::on_signal()?;
-    system::soak(workspace, seconds, tally)
+    cleanup::on_signal()
 }
 
 fn guest_tests(

@@ -72,7 +72,7 @@ fn checks() -> Vec<Check> {
 }
 
 /// Those that tell their results by themselves.
-fn counted_checks() -> [Check; 6] {
+fn counted_checks() -> [Check; 7] {
     let of = |name, what, kind| Check { name, what, kind };
     let emulated =
         "unit tests of four crates, and conformance within a host, for aarch64, emulated";
@@ -81,6 +81,7 @@ fn counted_checks() -> [Check; 6] {
     let clients = "all rows of [clients.md](clients.md)";
     let soak = "attacks at full rate beside a verified transfer, for ten minutes";
     let storm = "threads that post, drop and reset at random, with address sanitizer: ten minutes";
+    let sleepers = "threads that sleep for events in every way, on three paths: half an hour";
     let counted = |name, what, check| of(name, what, Kind::Counted(None, check));
     [
         counted("emulated", emulated, |bench, tally| {
@@ -102,6 +103,9 @@ fn counted_checks() -> [Check; 6] {
         }),
         counted("storm", storm, |bench, tally| {
             unit::run_long_storm(bench.workspace, tally)
+        }),
+        counted("sleepers", sleepers, |bench, tally| {
+            crate::sleepers(bench.workspace, crate::SLEEPERS, None, tally)
         }),
     ]
 }
@@ -294,5 +298,6 @@ mod tests {
         assert_eq!(of("crates"), None);
         assert_eq!(of("soak"), None);
         assert_eq!(of("storm"), None);
+        assert_eq!(of("sleepers"), None);
     }
 }

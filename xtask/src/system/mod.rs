@@ -147,6 +147,21 @@ pub(crate) fn soak(workspace: &Workspace, seconds: u64, tally: &mut Tally) -> Re
     Ok(())
 }
 
+/// Threads that sleep in every way, for so long, with a seed or any; one place after the other.
+pub(crate) fn sleepers(
+    workspace: &Workspace,
+    seconds: u64,
+    seed: Option<u32>,
+    tally: &mut Tally,
+) -> Result<(), String> {
+    let mut all = Catalogue::default();
+    family::add_sleepers(&mut all, seconds, seed);
+    for case in all.cases {
+        runner::run(workspace, &[case], tally)?;
+    }
+    Ok(())
+}
+
 /// Runs the table of programs in the system below `root`, which an emulator runs, on a build for it
 /// in `bin`.
 pub(crate) fn emulated_table(

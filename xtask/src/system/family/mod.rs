@@ -21,6 +21,7 @@ mod programs;
 mod rsockets;
 mod scale;
 mod shape;
+mod sleepers;
 mod sockets;
 mod sysfs;
 mod valgrind;
@@ -31,6 +32,7 @@ pub(super) use attacks::{add_soak, document as attacks_document};
 pub(super) use bench::between_hosts;
 pub(super) use programs::port_of;
 pub(super) use scale::pairs;
+pub(super) use sleepers::add_of as add_sleepers;
 pub(super) use sysfs::device;
 pub(super) use wire::{impair, repair};
 
@@ -47,6 +49,7 @@ pub(super) fn all() -> Catalogue {
         ("cm", cm::add),
         ("perftest", perftest::add),
         ("programs", programs::add),
+        ("sleepers", sleepers::add),
         ("failure", failure::add),
         ("sysfs", sysfs::add),
         ("shape", shape::add),
