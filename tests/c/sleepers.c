@@ -13,6 +13,8 @@
 
 /* A time in which the same tokens may go, and the longest for which one may not. */
 enum { PHASE_US = 300000, LONGEST_REST_US = 1500000 };
+/* A run of so many seconds may be without a kind of wait or disturbance. */
+enum { SHORT_SECONDS = 30 };
 
 struct offer {
 	uint64_t address;
@@ -269,10 +271,16 @@ static void run_phases(double seconds)
 		pause_us(TURN_US);
 }
 
-static void report(void)
+/* Tells what was counted. In a run that is not short there was some of everything. */
+static void report(double seconds)
 {
+	int kinds = is_server ? PHASES : COUNTS;
+
+	for (int i = 0; i < kinds && seconds > SHORT_SECONDS; i++)
+		if (counts[i] == 0)
+			die("none of %s in %.0f s", COUNT_NAMES[i], seconds);
 	printf("%s:", is_server ? "server" : "client");
-	for (int i = 0; i < (is_server ? PHASES : COUNTS); i++)
+	for (int i = 0; i < kinds; i++)
 		printf(" %s %lu,", COUNT_NAMES[i], counts[i]);
 	printf(" stops %lu, longest pause %.2f s, machine slow for %.1f s, lost 0\n", ward->stops,
 	       watch.longest * TURN_US / 1e6, watch.slow_us / 1e6);
@@ -312,6 +320,7 @@ static void run_server(struct rdma_event_channel *channel)
 
 int main(int argc, char **argv)
 {
+	double begun = now_us(CLOCK_MONOTONIC);
 	struct rdma_event_channel *channel;
 	struct chance own;
 
@@ -334,6 +343,6 @@ int main(int argc, char **argv)
 		run_client(channel, argv + 2);
 	release();
 	rdma_destroy_event_channel(channel);
-	report();
+	report((now_us(CLOCK_MONOTONIC) - begun) / 1e6);
 	return 0;
 }

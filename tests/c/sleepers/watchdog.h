@@ -141,6 +141,8 @@ static bool look_at(struct pair *pair)
 		examine(pair, pair->receives);
 		examine(pair, pair->sends);
 	}
+	if (still >= PATIENCE && pair->is_flushed)
+		die("pair %d: the peer is gone", index);
 	if (still >= END_OF_PATIENCE)
 		die("pair %d stands still, and no completion is there: seed %lu", index, seed);
 	return still >= STILL;
