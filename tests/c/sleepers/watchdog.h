@@ -73,7 +73,7 @@ static bool all_sleep(const struct channel *channel, bool tells)
 	return all;
 }
 
-/* Whether a channel has an event, or work for one who asks for it. */
+/* Whether the descriptor of a channel is readable: for an event, or for work of the device. */
 static bool has_event(const struct channel *channel)
 {
 	struct pollfd entry = { channel->events->fd, POLLIN, 0 };
