@@ -2,6 +2,7 @@
 //! addresses, events on a descriptor, counters, reasons of refusals, and what waits for a turn.
 
 pub(crate) mod addressing;
+pub(crate) mod atomics;
 pub(crate) mod carrier;
 pub(crate) mod counters;
 pub(crate) mod denials;
@@ -16,4 +17,3 @@ pub(crate) mod sync;
 pub(crate) mod tally;
 pub(crate) mod time_share;
 pub(crate) mod waiter;
-pub(crate) mod words;

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use ferroce_os::eventfd::EventFd;
 use ferroce_proto::time::Time;
 
-use crate::base::words::{Machine, Memory, Word as _};
+use crate::base::atomics::{Atomic as _, Atomics, Machine};
 
 /// Not sleeping: nobody needs to wake it.
 const AWAKE: u64 = 0;
@@ -26,9 +26,9 @@ pub(crate) struct Alarm {
 /// Until when a thread sleeps, [`AWAKE`] while it is up. A model checker runs it on a word of its
 /// own.
 #[derive(Debug, Default)]
-pub(super) struct Until<M: Memory = Machine>(M::Long);
+pub(super) struct Until<M: Atomics = Machine>(M::Long);
 
-impl<M: Memory> Until<M> {
+impl<M: Atomics> Until<M> {
     /// As [`Alarm::announce`].
     pub(super) fn announce(&self, until: Option<Time>) {
         let until = until.map_or(u64::MAX, |t| t.0.max(1));

@@ -9,7 +9,7 @@ use super::CompletionTimes;
 use super::ring::tests::wc;
 use super::ring::{PushOutcome, Ring};
 use super::ring_flags::RingFlags;
-use crate::base::words;
+use crate::base::atomics;
 
 /// Events of a channel.
 #[derive(Default)]
@@ -21,7 +21,7 @@ struct Events {
 
 struct Modelled {
     ring: Mutex<Ring>,
-    flags: RingFlags<words::Modelled>,
+    flags: RingFlags<atomics::Modelled>,
     events: Mutex<Events>,
     /// Other queues use the channel.
     shared: bool,

@@ -7,16 +7,16 @@
 use std::sync::atomic::Ordering;
 
 use super::ring::Ring;
-use crate::base::words::{Machine, Memory, Word as _};
+use crate::base::atomics::{Atomic as _, Atomics, Machine};
 
 const NEWS: u8 = 1;
 const ARMED: u8 = 2;
 
 /// Flags. A model checker runs them on a byte of its own.
 #[derive(Debug, Default)]
-pub(super) struct RingFlags<M: Memory = Machine>(M::Byte);
+pub(super) struct RingFlags<M: Atomics = Machine>(M::Byte);
 
-impl<M: Memory> RingFlags<M> {
+impl<M: Atomics> RingFlags<M> {
     /// Shows the state of the ring. The caller has its lock.
     pub(super) fn show(&self, ring: &Ring) {
         let news = if ring.has_news() { NEWS } else { 0 };

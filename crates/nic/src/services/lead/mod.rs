@@ -24,7 +24,7 @@ use ferroce_proto::time::Time;
 use super::alarm::Alarm;
 use super::linger::{Habit, Patience, look_on};
 use crate::base::sync::lock;
-use words::{Wakes, Words};
+use words::{LeadWords, Wakes};
 
 /// How long the device thread leaves everything to a leader that is away.
 const PATIENCE: Duration = Duration::from_micros(50);
@@ -42,7 +42,7 @@ pub(super) fn this_thread() -> usize {
 /// The thread that leads, and how it sleeps.
 #[derive(Debug)]
 pub(crate) struct Lead {
-    words: Words,
+    words: LeadWords,
     /// A leader has given way: a thread that follows may take the lead.
     vacancy: EventFd,
     /// Ends the sleep of a device thread that relies on the leader.
@@ -73,7 +73,7 @@ struct Lingering {
 impl Lead {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
-            words: Words::default(),
+            words: LeadWords::default(),
             vacancy: EventFd::nonblocking_counter()?,
             patience: TimerFd::new()?,
             visits: AtomicU64::new(0),

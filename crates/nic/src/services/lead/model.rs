@@ -1,5 +1,5 @@
 //! Leader, followers, device thread and a thread that has work for them, in a model checker:
-//! [`Words`] and [`Until`] as they are, beside descriptors of loom's. The steps are those of
+//! [`LeadWords`] and [`Until`] as they are, beside descriptors of loom's. The steps are those of
 //! [`Lead`](super::Lead) and of the threads that use it. The checker fails where a thread sleeps
 //! for ever.
 
@@ -8,8 +8,8 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::super::alarm::Until;
-use super::words::{Wakes, Words};
-use crate::base::words::{Memory as _, Modelled};
+use super::words::{LeadWords, Wakes};
+use crate::base::atomics::{Atomics as _, Modelled};
 
 /// A descriptor that becomes readable, and that the waiting thread reads.
 #[derive(Default)]
@@ -38,7 +38,7 @@ impl Bell {
 
 #[derive(Default)]
 struct World {
-    words: Words<Modelled>,
+    words: LeadWords<Modelled>,
     vacancy: Bell,
     /// Ends the device thread's sleep.
     patience: Bell,

@@ -12,14 +12,14 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::base::words::{Machine, Memory, Number as _, Word as _};
+use crate::base::atomics::{Atomic as _, AtomicNumber as _, Atomics, Machine};
 
 /// No thread leads.
 const NOBODY: usize = 0;
 
 /// Which threads lead, wait, follow and rely on that. A model checker runs it on words of its own.
 #[derive(Debug, Default)]
-pub(super) struct Words<M: Memory = Machine> {
+pub(super) struct LeadWords<M: Atomics = Machine> {
     /// The thread that leads.
     owner: M::Number,
     /// The leader waits, or is about to.
@@ -39,7 +39,7 @@ pub(super) struct Wakes {
     pub(super) leader: bool,
 }
 
-impl<M: Memory> Words<M> {
+impl<M: Atomics> LeadWords<M> {
     /// A thread leads from here on, unless another one does or follows.
     pub(super) fn take(&self, own: usize) -> bool {
         if self.has_followers() {

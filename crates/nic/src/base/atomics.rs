@@ -5,14 +5,14 @@ use std::fmt::Debug;
 use std::sync::atomic::{self, Ordering};
 
 /// A word that holds a `T`.
-pub(crate) trait Word<T>: Debug + Default {
+pub(crate) trait Atomic<T>: Debug + Default {
     fn load(&self, order: Ordering) -> T;
     fn store(&self, value: T, order: Ordering);
     fn swap(&self, value: T, order: Ordering) -> T;
 }
 
 /// A word that holds a number.
-pub(crate) trait Number: Word<usize> {
+pub(crate) trait AtomicNumber: Atomic<usize> {
     /// Returns the old number, in any case: `Ok` if that was `current`, and `new` is there now.
     fn compare_exchange(&self, current: usize, new: usize) -> Result<usize, usize>;
     fn fetch_add(&self, more: usize) -> usize;
@@ -20,11 +20,11 @@ pub(crate) trait Number: Word<usize> {
 }
 
 /// Whose words they are.
-pub(crate) trait Memory: Debug + Default {
-    type Flag: Word<bool>;
-    type Byte: Word<u8>;
-    type Number: Number;
-    type Long: Word<u64>;
+pub(crate) trait Atomics: Debug + Default {
+    type Flag: Atomic<bool>;
+    type Byte: Atomic<u8>;
+    type Number: AtomicNumber;
+    type Long: Atomic<u64>;
 
     /// A sequentially consistent fence.
     fn fence();
@@ -39,14 +39,14 @@ pub(crate) struct Machine;
 #[derive(Debug, Default)]
 pub(crate) struct Modelled;
 
-macro_rules! words {
+macro_rules! atomics {
     ($memory:ident: $($atomics:ident)::+) => {
-        words!(word $($atomics)::+, AtomicBool, bool);
-        words!(word $($atomics)::+, AtomicU8, u8);
-        words!(word $($atomics)::+, AtomicUsize, usize);
-        words!(word $($atomics)::+, AtomicU64, u64);
+        atomics!(word $($atomics)::+, AtomicBool, bool);
+        atomics!(word $($atomics)::+, AtomicU8, u8);
+        atomics!(word $($atomics)::+, AtomicUsize, usize);
+        atomics!(word $($atomics)::+, AtomicU64, u64);
 
-        impl Number for $($atomics)::+::AtomicUsize {
+        impl AtomicNumber for $($atomics)::+::AtomicUsize {
             #[inline]
             fn compare_exchange(&self, current: usize, new: usize) -> Result<usize, usize> {
                 Self::compare_exchange(self, current, new, Ordering::Acquire, Ordering::Relaxed)
@@ -63,7 +63,7 @@ macro_rules! words {
             }
         }
 
-        impl Memory for $memory {
+        impl Atomics for $memory {
             type Flag = $($atomics)::+::AtomicBool;
             type Byte = $($atomics)::+::AtomicU8;
             type Number = $($atomics)::+::AtomicUsize;
@@ -76,7 +76,7 @@ macro_rules! words {
         }
     };
     (word $($atomics:ident)::+, $word:ident, $held:ty) => {
-        impl Word<$held> for $($atomics)::+::$word {
+        impl Atomic<$held> for $($atomics)::+::$word {
             #[inline]
             fn load(&self, order: Ordering) -> $held {
                 Self::load(self, order)
@@ -95,6 +95,6 @@ macro_rules! words {
     };
 }
 
-words!(Machine: atomic);
+atomics!(Machine: atomic);
 #[cfg(test)]
-words!(Modelled: loom::sync::atomic);
+atomics!(Modelled: loom::sync::atomic);
