@@ -51,4 +51,3 @@ pub use objects::mr::{DeviceMemory, Mr, Pd, SharedRange, Window};
 pub use objects::qp::{Qp, QpInit};
 pub use objects::srq::{Srq, SrqAttr};
 pub use objects::xrc::{Xrcd, XrcdFlags};
-pub use services::linger::YieldingLook;

@@ -14,6 +14,7 @@
 //! | [`tcp`] | connections of iWARP |
 //! | [`unix`] | abstract Unix sockets, by which processes of a network namespace find each other |
 //! | [`ring`] | records from process to process in shared memory |
+//! | [`linger`] | looks before a sleep, as long as they pay |
 //! | [`lock`] | the lock of what each message passes |
 //! | [`thread`], [`fork`], [`exit`] | threads that take no signals, what a child of `fork` starts with, what an exit does |
 //! | [`environment`] | environment variables, for programs whose caller may set them |
@@ -44,6 +45,7 @@ pub mod fd;
 pub mod filemark;
 pub mod fork;
 pub mod kernel_file;
+pub mod linger;
 pub mod lock;
 pub mod memory;
 pub mod multicast;

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use ferroce_os::clock;
+use ferroce_os::linger::{Habit, Patience, look_on};
 use ferroce_os::poll::Readiness;
 use ferroce_os::thread::{spawn_quiet, uncancellable};
 use ferroce_proto::time::Time;
@@ -12,7 +13,6 @@ use ferroce_proto::time::Time;
 use crate::Nic;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
-use crate::services::linger::{Habit, Patience, look_on};
 use crate::services::poll_policy::{NapFor, Naps, SHORT_NAP, Shown, VisitedNaps};
 
 /// Pause after the poller failed, which it should never do.

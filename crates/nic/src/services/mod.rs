@@ -9,7 +9,6 @@ pub(crate) mod delays;
 pub(crate) mod direct;
 pub(crate) mod doors;
 pub(crate) mod lead;
-pub(crate) mod linger;
 pub(crate) mod openings;
 pub(crate) mod pacing;
 pub(crate) mod peers;

@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use ferroce_nic::YieldingLook;
 use ferroce_os::eventfd::EventFd;
 use ferroce_os::fork;
+use ferroce_os::linger::Looks;
 use ferroce_os::thread::uncancellable;
 use ferroce_os::waiter::{SignalWatch, Woken};
 use libc::{nfds_t, pollfd, timespec};
@@ -75,7 +75,7 @@ impl Waker {
 pub(super) struct Waiters {
     count: AtomicUsize,
     list: Mutex<Vec<Arc<Waker>>>,
-    look: YieldingLook,
+    looks: Looks,
 }
 
 impl Waiters {
@@ -272,9 +272,9 @@ pub(super) fn until<T>(
     }
     // A peer that sleeps takes longer to answer than a call polls. If this thread slept as well,
     // each message would find its receiver asleep.
-    let look = awaited.first().map(|one| &one.waiters().look);
-    if let Some(look) = look.filter(|_| !settings::polling_time().is_zero())
-        && let Some(done) = look.until(&mut attempt)
+    let looks = awaited.first().map(|one| &one.waiters().looks);
+    if let Some(looks) = looks.filter(|_| !settings::polling_time().is_zero())
+        && let Some(done) = looks.until(false, &mut attempt)
     {
         return Ok(Some(done));
     }

@@ -8,22 +8,19 @@
 mod model;
 mod words;
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::eventfd::EventFd;
+use ferroce_os::linger::Looks;
 use ferroce_os::timer::TimerFd;
 use ferroce_os::waiter::{SignalWatch, Woken};
 use ferroce_proto::time::Time;
 
 use super::alarm::Alarm;
-use super::linger::{Habit, Patience, look_on};
-use crate::base::sync::lock;
 use words::{LeadWords, Wakes};
 
 /// How long the device thread leaves everything to a leader that is away.
@@ -50,7 +47,7 @@ pub(crate) struct Lead {
     /// How often a thread that leads, or would, has come by: for an event, or for a round.
     visits: AtomicU64,
     /// Whether it pays to look on before a sleep, for completions and for connections.
-    linger: [Mutex<Lingering>; 2],
+    looks: [Looks; 2],
     alarm: Alarm,
     /// `None`: a sandbox does not allow it, and nobody ever leads.
     waiter: Option<SignalWatch>,
@@ -63,13 +60,6 @@ pub(crate) enum LingersFor {
     Connections,
 }
 
-/// Whether it pays to look on, in each way.
-#[derive(Debug, Default)]
-struct Lingering {
-    spinning: Habit,
-    yielding: Habit,
-}
-
 impl Lead {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
@@ -77,7 +67,7 @@ impl Lead {
             vacancy: EventFd::nonblocking_counter()?,
             patience: TimerFd::new()?,
             visits: AtomicU64::new(0),
-            linger: Default::default(),
+            looks: Default::default(),
             alarm: Alarm::new()?,
             waiter: SignalWatch::new().ok(),
         })
@@ -199,25 +189,17 @@ impl Lead {
         spins: bool,
         look: impl Fn(Time) -> Option<bool>,
     ) {
-        let ended = Cell::new(false);
-        let once = |now| {
-            if ended.get() {
-                return None;
-            }
-            let seen = look(now);
-            ended.set(seen != Some(false));
-            seen
+        let Some(mut begun) = self.looks[what as usize].begin(spins) else {
+            return;
         };
-        let mut habits = lock(&self.linger[what as usize]);
-        if spins && habits.spinning.tries() {
-            let paid = look_on(Patience::Spinning, clock::monotonic, once);
-            habits.spinning.learn(paid);
-        }
-        if !ended.get() && habits.yielding.tries() {
-            let begun = clock::monotonic();
-            let paid = look_on(Patience::Yielding, clock::monotonic, once);
-            let lasted = clock::monotonic().since(begun);
-            habits.yielding.learn_yielding(paid, lasted);
+        loop {
+            let seen = look(clock::monotonic());
+            if seen != Some(false) {
+                return begun.end(seen == Some(true));
+            }
+            if !begun.goes_on() {
+                return;
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! What threads do as long as experience says that it pays. The device thread and a leader look on
-//! for a little before they sleep, and the device thread leaves the work to a program that polls
-//! now and then.
+//! for a little before they sleep, and so do threads and tasks that serve an endpoint. The device
+//! thread leaves the work to a program that polls now and then.
 //!
 //! What comes while it looks costs its peer no wake-up and the thread no sleep, which are most of
 //! the time of a short exchange. But a thread that looks on keeps a processor: if a program on the
@@ -8,17 +8,16 @@
 //! goes by experience: after looks that brought nothing it leaves out more and more chances, and
 //! comes back to them now and then.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ferroce_os::clock;
 use ferroce_proto::time::Time;
 
-use crate::base::sync::lock;
+use crate::clock;
 
 /// How a thread looks on while nothing comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub enum Patience {
     /// The thread keeps the processor: longer than a peer takes to answer, shorter than a sleep and
     /// a wake-up take.
     Spinning,
@@ -57,7 +56,7 @@ const SLICE: Duration = Duration::from_millis(1);
 
 /// What experience says of something that pays or does not.
 #[derive(Debug, Default)]
-pub(crate) struct Habit {
+pub struct Habit {
     /// Tries that did not pay; one that did halves the number.
     misses: u32,
     /// Chances to be left out.
@@ -66,14 +65,14 @@ pub(crate) struct Habit {
 
 impl Habit {
     /// There is a chance: whether to take it.
-    pub(crate) fn tries(&mut self) -> bool {
+    pub fn tries(&mut self) -> bool {
         let tries = self.skip == 0;
         self.skip = self.skip.saturating_sub(1);
         tries
     }
 
     /// A try is over.
-    pub(crate) fn learn(&mut self, paid: bool) {
+    pub fn learn(&mut self, paid: bool) {
         if paid {
             self.misses /= 2;
         } else {
@@ -84,7 +83,7 @@ impl Habit {
 
     /// A try is over that gave the processor away between its looks, and lasted for so long. If
     /// another program had it meanwhile, a sleep would have ended earlier.
-    pub(crate) fn learn_yielding(&mut self, paid: bool, lasted: Duration) {
+    pub fn learn_yielding(&mut self, paid: bool, lasted: Duration) {
         if lasted < SLICE {
             self.learn(paid);
         } else {
@@ -94,10 +93,10 @@ impl Habit {
 }
 
 /// Looks with `look` for as long as `patience` lasts since the last that came, but at most for
-/// [`LONGEST`].
+/// a millisecond.
 /// `look` takes the time and says whether anything came; `None`: it is no longer this thread's
 /// matter. Returns whether anything came at all.
-pub(crate) fn look_on(
+pub fn look_on(
     patience: Patience,
     mut now: impl FnMut() -> Time,
     mut look: impl FnMut(Time) -> Option<bool>,
@@ -115,26 +114,94 @@ pub(crate) fn look_on(
     }
 }
 
-/// Looks before a sleep that give the processor away in between, as long as experience says that
-/// they pay. For a thread that waits for more than the device's events, as a leader looks on.
+/// What experience says of looks before a sleep, in each way. For a leader, and for threads and
+/// tasks that wait for more than the device's events.
 #[derive(Debug, Default)]
-pub struct YieldingLook(Mutex<Habit>);
+pub struct Looks(Mutex<Habits>);
 
-impl YieldingLook {
-    /// Looks for as long as a peer may take that is asleep. `None`: nothing came, or it does not
-    /// pay now to look.
-    pub fn until<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-        if !lock(&self.0).tries() {
+#[derive(Debug, Default)]
+struct Habits {
+    spinning: Habit,
+    yielding: Habit,
+}
+
+impl Looks {
+    fn habits(&self) -> MutexGuard<'_, Habits> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a look in the ways that pay; `spins` if the first may be one that keeps the
+    /// processor. `None`: it does not pay now.
+    pub fn begin(&self, spins: bool) -> Option<Look<'_>> {
+        let mut habits = self.habits();
+        let way = if spins && habits.spinning.tries() {
+            Patience::Spinning
+        } else if habits.yielding.tries() {
+            Patience::Yielding
+        } else {
             return None;
+        };
+        drop(habits);
+        let since = clock::monotonic();
+        Some(Look {
+            of: self,
+            way,
+            since,
+        })
+    }
+
+    /// Looks with `look` until it finds something. `None`: nothing came, or it does not pay now to
+    /// look.
+    pub fn until<T>(&self, spins: bool, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        let mut begun = self.begin(spins)?;
+        loop {
+            let found = look();
+            if found.is_some() {
+                begun.end(true);
+                return found;
+            }
+            if !begun.goes_on() {
+                return None;
+            }
         }
-        let (begun, mut found) = (clock::monotonic(), None);
-        look_on(Patience::Yielding, clock::monotonic, |_| {
-            found = look();
-            found.is_none().then_some(false)
-        });
-        let lasted = clock::monotonic().since(begun);
-        lock(&self.0).learn_yielding(found.is_some(), lasted);
-        found
+    }
+}
+
+/// A look that has begun, and ends when something comes.
+#[derive(Debug)]
+pub struct Look<'a> {
+    of: &'a Looks,
+    way: Patience,
+    since: Time,
+}
+
+impl Look<'_> {
+    /// Nothing has come. Returns whether to look again, after a pause that is made here; if not,
+    /// that is learnt.
+    pub fn goes_on(&mut self) -> bool {
+        let now = clock::monotonic();
+        if now.since(self.since) >= self.way.lasts() {
+            self.learn(false, now);
+            if self.way == Patience::Yielding || !self.of.habits().yielding.tries() {
+                return false;
+            }
+            (self.way, self.since) = (Patience::Yielding, now);
+        }
+        self.way.pause();
+        true
+    }
+
+    /// The look is over. `paid`: something came.
+    pub fn end(self, paid: bool) {
+        self.learn(paid, clock::monotonic());
+    }
+
+    fn learn(&self, paid: bool, now: Time) {
+        let mut habits = self.of.habits();
+        match self.way {
+            Patience::Spinning => habits.spinning.learn(paid),
+            Patience::Yielding => habits.yielding.learn_yielding(paid, now.since(self.since)),
+        }
     }
 }
 
@@ -142,23 +209,39 @@ impl YieldingLook {
 mod tests {
     use super::*;
 
+    /// Looks of so many chances, each of which ends with its first look.
+    fn looks(of: &Looks, chances: usize, paid: bool) -> usize {
+        let look = |_: &usize| of.begin(true).map(|look| look.end(paid)).is_some();
+        (0..chances).filter(look).count()
+    }
+
     #[test]
     fn looks_that_bring_nothing_become_rare_and_those_that_bring_something_go_on() {
-        let (look, mut looked) = (YieldingLook::default(), 0);
-        for _ in 0..1000 {
-            let mut is_first = true;
-            let none: Option<()> = look.until(|| {
-                looked += i32::from(std::mem::take(&mut is_first));
-                None
-            });
-            assert_eq!(none, None);
-        }
+        let of = Looks::default();
+        let looked = looks(&of, 1000, false);
         assert!((1..500).contains(&looked), "{looked} of 1000");
-        let mut paid = 0;
-        for _ in 0..10_000 {
-            paid += look.until(|| Some(1)).unwrap_or(0);
+        let looked = looks(&of, 10_000, true);
+        assert!(looked > 9000, "{looked} of 10000");
+    }
+
+    #[test]
+    fn a_look_spins_first_and_yields_then_where_that_pays() {
+        let of = Looks::default();
+        let mut ways = Vec::new();
+        let mut look = of.begin(true).unwrap();
+        loop {
+            ways.push(look.way);
+            if !look.goes_on() {
+                break;
+            }
         }
-        assert!(paid > 1000, "{paid} of 10000");
+        ways.dedup();
+        assert_eq!(ways, [Patience::Spinning, Patience::Yielding]);
+        assert!(of.begin(true).is_none(), "neither has paid");
+        assert_eq!(
+            Looks::default().begin(false).unwrap().way,
+            Patience::Yielding
+        );
     }
 
     #[test]
