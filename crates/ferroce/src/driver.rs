@@ -1,11 +1,15 @@
 //! What brings completions to futures, without a runtime of its own.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
+
+use ferroce_os::linger::Looks;
 
 use crate::endpoint::{Runtime, Server};
 use crate::sys::Queue;
@@ -18,6 +22,9 @@ use crate::{Error, Result};
 /// - [`run_blocking`](Self::run_blocking) is for a thread,
 /// - an event loop waits for the descriptor ([`AsFd`]) and calls [`dispatch`](Self::dispatch) when
 ///   it is readable, and once at the beginning.
+///
+/// The first two poll for up to 50 µs before they sleep, as long as that has paid lately: a message
+/// that comes meanwhile needs no wake-up. Other tasks run between two polls.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,43 +42,88 @@ pub struct Driver(Box<dyn Drive>);
 
 /// What can be driven.
 pub(crate) trait Drive: Send + Sync {
-    /// Brings what has happened to its futures, and makes sure that the descriptor becomes readable
-    /// when more happens.
-    fn dispatch(&self) -> Result<()>;
+    /// Brings what has happened to its futures, and leaves what is to be armed to
+    /// [`arm`](Self::arm).
+    fn serve(&self) -> Result<()>;
+    /// Makes sure that the descriptor becomes readable when more happens.
+    fn arm(&self) -> Result<()>;
+    /// Whether there is a queue to look at before it is armed.
+    fn can_look(&self) -> bool;
+    /// Brings what has completed in such queues to its futures. Returns whether anything has; none
+    /// if there is no such queue.
+    fn look(&self) -> Result<Option<bool>>;
+    /// What is known of such looks.
+    fn experience(&self) -> &Looks;
     /// Readable when a turn is due.
     fn descriptor(&self) -> BorrowedFd<'_>;
     /// Sleeps until the descriptor is readable, the time is over, or a signal comes.
     fn wait_readable(&self, limit: Duration) -> Result<()>;
 }
 
+/// Looks before a thread sleeps, as long as that pays, until `is_done`, which is told whether
+/// anything has completed. Returns whether it was.
+pub(crate) fn look_on(of: &dyn Drive, mut is_done: impl FnMut(bool) -> bool) -> Result<bool> {
+    if !of.can_look() {
+        return Ok(false);
+    }
+    let found = of.experience().until(false, || match of.look() {
+        Ok(Some(any)) => is_done(any).then_some(Ok(true)),
+        Ok(None) => Some(Ok(false)),
+        Err(e) => Some(Err(e)),
+    });
+    found.unwrap_or(Ok(false))
+}
+
 /// A queue while it has a driver.
-struct Driven(Arc<Queue>);
+struct Driven {
+    queue: Arc<Queue>,
+    experience: Looks,
+}
 
 impl Drive for Driven {
-    fn dispatch(&self) -> Result<()> {
-        self.0.take_events()?;
-        self.0.deliver_and_arm()
+    fn serve(&self) -> Result<()> {
+        self.queue.take_events()?;
+        self.queue.deliver().map(drop)
+    }
+
+    fn arm(&self) -> Result<()> {
+        self.queue.arm_and_deliver()
+    }
+
+    fn can_look(&self) -> bool {
+        true
+    }
+
+    fn look(&self) -> Result<Option<bool>> {
+        self.queue.deliver().map(Some)
+    }
+
+    fn experience(&self) -> &Looks {
+        &self.experience
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.queue.as_fd()
     }
 
     fn wait_readable(&self, limit: Duration) -> Result<()> {
-        self.0.wait_readable(limit)
+        self.queue.wait_readable(limit)
     }
 }
 
 impl Drop for Driven {
     fn drop(&mut self) {
-        self.0.end_driving();
+        self.queue.end_driving();
     }
 }
 
 impl Driver {
     pub(crate) fn new(queue: &Arc<Queue>) -> Result<Self> {
         queue.begin_driving()?;
-        Ok(Self(Box::new(Driven(Arc::clone(queue)))))
+        Ok(Self(Box::new(Driven {
+            queue: Arc::clone(queue),
+            experience: Looks::default(),
+        })))
     }
 
     pub(crate) fn of_endpoint(endpoint: &Arc<Runtime>) -> Self {
@@ -84,7 +136,8 @@ impl Driver {
     /// # Errors
     /// The queue overflowed.
     pub fn dispatch(&self) -> Result<()> {
-        self.0.dispatch()
+        self.0.serve()?;
+        self.0.arm()
     }
 
     /// Brings completions to their futures until it is dropped. `readable` waits until the
@@ -92,15 +145,70 @@ impl Driver {
     ///
     /// # Errors
     /// The queue overflowed, or what `readable` says.
-    pub async fn run<F>(self, mut readable: impl FnMut() -> F) -> Result<()>
+    pub async fn run<F>(self, readable: impl FnMut() -> F) -> Result<()>
     where
         F: Future<Output = io::Result<()>>,
     {
+        told(self.run_pausing(readable, step_aside).await)
+    }
+
+    /// Does what [`run`](Self::run) says. `pause` lets other tasks run between two looks.
+    async fn run_pausing<F, P>(
+        &self,
+        mut readable: impl FnMut() -> F,
+        pause: impl Fn() -> P,
+    ) -> Result<()>
+    where
+        F: Future<Output = io::Result<()>>,
+        P: Future<Output = ()>,
+    {
         let waiting = |source| Error::io("waiting for the completion channel", source);
         loop {
-            told(self.dispatch())?;
-            told(readable().await.map_err(waiting))?;
+            self.0.serve()?;
+            let mut readable = pin!(readable());
+            let came = match self.look_on(readable.as_mut(), &pause).await? {
+                Some(came) => came,
+                None => {
+                    self.0.arm()?;
+                    readable.await
+                }
+            };
+            came.map_err(waiting)?;
         }
+    }
+
+    /// Looks before the task sleeps, as long as that pays. Returns what `readable` says if it is
+    /// ready meanwhile.
+    async fn look_on<F, P>(
+        &self,
+        mut readable: Pin<&mut F>,
+        pause: impl Fn() -> P,
+    ) -> Result<Option<F::Output>>
+    where
+        F: Future,
+        P: Future<Output = ()>,
+    {
+        while self.0.can_look()
+            && let Some(mut look) = self.0.experience().begin(false)
+        {
+            loop {
+                pause().await;
+                let came = poll_fn(|context| Poll::Ready(readable.as_mut().poll(context)));
+                if let Poll::Ready(came) = came.await {
+                    look.end(true);
+                    return Ok(Some(came));
+                }
+                let found = self.0.look()?;
+                if found == Some(true) {
+                    look.end(true);
+                    break;
+                }
+                if found.is_none() || !look.goes_on() {
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// [`run`](Self::run) on a tokio runtime with I/O enabled, as a task of it.
@@ -150,12 +258,10 @@ impl Driver {
     #[cfg(feature = "tokio")]
     pub async fn run_on_tokio(self) -> Result<()> {
         let watch = |source| Error::io("watching the completion channel", source);
-        let fd = told(crate::sys::watch(self.as_fd()).map_err(watch))?;
-        loop {
-            told(self.dispatch())?;
-            // Readiness is cleared before events are taken, so none comes unseen.
-            told(fd.readable().await.map_err(watch))?.clear_ready();
-        }
+        let fd = told(crate::sys::watch(self.0.descriptor()).map_err(watch))?;
+        // Readiness is cleared before events are taken, so none comes unseen.
+        let readable = async || fd.readable().await.map(|mut ready| ready.clear_ready());
+        told(self.run_pausing(readable, tokio::task::yield_now).await)
     }
 
     /// Brings completions to their futures until `stop` says so. Sleeps while nothing completes;
@@ -165,14 +271,37 @@ impl Driver {
     /// # Errors
     /// The queue overflowed.
     pub fn run_blocking(self, interval: Duration, mut stop: impl FnMut() -> bool) -> Result<()> {
+        told(self.run_in_thread(interval, &mut stop))
+    }
+
+    fn run_in_thread(&self, interval: Duration, stop: &mut dyn FnMut() -> bool) -> Result<()> {
         loop {
-            told(self.dispatch())?;
+            self.0.serve()?;
+            let goes_on = look_on(&*self.0, |any| any)?;
+            if !goes_on {
+                self.0.arm()?;
+            }
             if stop() {
                 return Ok(());
             }
-            told(self.0.wait_readable(interval))?;
+            if !goes_on {
+                self.0.wait_readable(interval)?;
+            }
         }
     }
+}
+
+/// Lets other tasks of a runtime run.
+async fn step_aside() {
+    let mut is_first = true;
+    poll_fn(|context| {
+        if std::mem::take(&mut is_first) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    })
+    .await;
 }
 
 /// Tells the log why a driver ends, which nothing else may hear of: tasks and threads of drivers

@@ -132,7 +132,7 @@ pub(super) async fn within<T>(
         let timed_out = || Error::TimedOut {
             what,
             limit,
-            unserved: before == Some(turns) && !shared.has_servers(),
+            unserved: before == Some(turns) && !shared.unarmed.has_servers(),
         };
         Pin::new(&mut sleep)
             .poll(context)

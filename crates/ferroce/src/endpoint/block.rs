@@ -8,14 +8,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::shared::{Runtime, Server};
+use super::look::Server;
+use super::shared::Runtime;
 use crate::Result;
+use crate::driver::look_on;
 use crate::sys::{Signal, wait_either};
 
 /// A thread that waits: awake or not, and what ends its sleep.
 struct Sleeper {
     woken: AtomicBool,
     signal: Signal,
+}
+
+impl Sleeper {
+    fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Acquire)
+    }
 }
 
 impl Wake for Sleeper {
@@ -39,7 +47,7 @@ pub(super) fn on<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Outpu
         signal: Signal::new()?,
     });
     let waker = Waker::from(Arc::clone(&sleeper));
-    let _serving = Server::new(shared);
+    let server = Server::new(shared);
     let mut future = pin!(future);
     loop {
         if let Poll::Ready(out) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -47,6 +55,13 @@ pub(super) fn on<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Outpu
         }
         loop {
             shared.serve(false)?;
+            // Queues stay unarmed while the thread goes on at once.
+            if !sleeper.is_woken() {
+                look_on(&server, |_| sleeper.is_woken())?;
+            }
+            if !sleeper.is_woken() {
+                shared.unarmed.arm()?;
+            }
             if sleeper.woken.swap(false, Ordering::AcqRel) {
                 break;
             }

@@ -16,6 +16,7 @@ mod connection;
 mod connector;
 mod line;
 mod listener;
+mod look;
 mod options;
 mod setup;
 mod shared;
@@ -38,8 +39,9 @@ pub use listener::{Incoming, Listener};
 use crate::cq::Outcome;
 use crate::driver::Driver;
 use crate::{Error, Provider, Result};
+pub(crate) use look::Server;
 pub(crate) use setup::SENDS_OR_RECEIVES;
-pub(crate) use shared::{Runtime, Server};
+pub(crate) use shared::Runtime;
 
 thread_local! {
     /// Address of the endpoint that a loop in this thread dispatches at this moment, or 0.

@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
+use ferroce_os::linger::Looks;
+
 use super::background::Background;
 use super::line::Line;
+use super::look::{Server, Unarmed};
 use super::timers::Timers;
 use crate::Result;
 use crate::cm::{Event, EventChannel, IdKey};
@@ -38,13 +41,12 @@ pub(crate) struct Runtime {
     homes: Mutex<Vec<Arc<Home>>>,
     /// Times that the endpoint was served: tells time limits whether it was at all.
     turns: AtomicU64,
-    /// Drivers, and threads that wait and serve it meanwhile.
-    servers: AtomicUsize,
     /// Raises `nudged`.
     nudge: OnceLock<Waker>,
     /// One thread at a time takes events, so that those of one identifier keep their order.
     turning: Mutex<()>,
     pub(super) background: Background,
+    pub(super) unarmed: Unarmed,
 }
 
 /// What the connections on one device share.
@@ -75,10 +77,10 @@ impl Runtime {
             timers: Mutex::default(),
             homes: Mutex::default(),
             turns: AtomicU64::new(0),
-            servers: AtomicUsize::new(0),
             nudge: OnceLock::new(),
             turning: Mutex::default(),
             background: Background::default(),
+            unarmed: Unarmed::default(),
         })
     }
 
@@ -93,11 +95,6 @@ impl Runtime {
     /// Times that it was served until now.
     pub(super) fn turns(&self) -> u64 {
         self.turns.load(Ordering::Acquire)
-    }
-
-    /// Whether a driver or a waiting thread serves it now.
-    pub(super) fn has_servers(&self) -> bool {
-        self.servers.load(Ordering::Acquire) > 0
     }
 
     /// The waker of a loop that waits for the descriptor, and asks for what it waits for when it
@@ -159,14 +156,17 @@ impl Runtime {
         Ok(self.waiters.get().unwrap_or(&self.poller).as_fd())
     }
 
-    /// Serves what there is to serve, without waiting, in a loop or driver that waits for the
-    /// descriptor and asks what has become of everything afterwards.
+    /// Serves what there is to serve, without waiting, in a loop that waits for the descriptor and
+    /// asks what has become of everything afterwards.
     pub(super) fn dispatch(self: &Arc<Self>) -> Result<()> {
-        self.serve(true)
+        self.unarmed.note_loop();
+        self.serve(true)?;
+        self.unarmed.arm()
     }
 
-    /// Serves what there is to serve, without waiting. No lock is held while tasks are woken: they
-    /// may come back here. A thread that is no loop leaves `nudged` to the loop.
+    /// Serves what there is to serve, without waiting, and leaves queues unarmed. No lock is held
+    /// while tasks are woken: they may come back here. A thread that is no loop leaves `nudged` to
+    /// the loop.
     pub(super) fn serve(self: &Arc<Self>, is_loop: bool) -> Result<()> {
         self.turns.fetch_add(1, Ordering::AcqRel);
         for name in self.poller.readable()? {
@@ -234,28 +234,15 @@ impl Runtime {
         loop {
             match home.channel.next_queue() {
                 Ok(None) => {}
-                Ok(Some(queue)) => queue.deliver_and_arm()?,
+                Ok(Some(queue)) => {
+                    self.unarmed.list(&queue);
+                    queue.deliver()?;
+                }
                 Err(e) if e.would_block() => return Ok(()),
                 Err(e) if e.is_interrupted() => {}
                 Err(e) => return Err(e),
             }
         }
-    }
-}
-
-/// Something that serves an endpoint, as long as it lives.
-pub(crate) struct Server(Arc<Runtime>);
-
-impl Server {
-    pub(crate) fn new(runtime: &Arc<Runtime>) -> Self {
-        runtime.servers.fetch_add(1, Ordering::AcqRel);
-        Self(Arc::clone(runtime))
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.0.servers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -285,8 +272,24 @@ impl AsFd for Runtime {
 }
 
 impl Drive for Server {
-    fn dispatch(&self) -> Result<()> {
-        self.0.dispatch()
+    fn serve(&self) -> Result<()> {
+        self.0.serve(true)
+    }
+
+    fn arm(&self) -> Result<()> {
+        self.0.unarmed.arm()
+    }
+
+    fn can_look(&self) -> bool {
+        self.0.unarmed.can_look()
+    }
+
+    fn look(&self) -> Result<Option<bool>> {
+        self.0.unarmed.look()
+    }
+
+    fn experience(&self) -> &Looks {
+        &self.0.unarmed.experience
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

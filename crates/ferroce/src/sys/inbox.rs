@@ -152,12 +152,12 @@ impl Queue {
         }
     }
 
-    /// Takes everything off the device, for its readers.
+    /// Takes everything off the device, for its readers. Returns whether there was anything.
     ///
     /// A poll that brings less than it has room for has emptied the queue (`ibv_poll_cq(3)`).
     /// Another one would find nothing, and takes as long as a short READ where it asks the kernel.
-    pub(crate) fn deliver(&self) -> Result<()> {
-        let mut fetched = BATCH;
+    pub(crate) fn deliver(&self) -> Result<bool> {
+        let (mut fetched, mut any) = (BATCH, false);
         while fetched == BATCH {
             let mut settled = Settled::default();
             {
@@ -165,11 +165,12 @@ impl Queue {
                 fetched = inbox.fetch_later(self, &mut settled)?;
                 if fetched > 0 {
                     self.delivered_by(&inbox);
+                    any = true;
                 }
             }
             settled.finish();
         }
-        Ok(())
+        Ok(any)
     }
 
     /// [`take`](Self::take) for a task, which is woken when there is something to take.

@@ -191,15 +191,13 @@ impl Queue {
         })
     }
 
-    /// Delivers what has completed, and makes sure that the next completion makes an event.
+    /// Makes sure that the next completion makes an event, and delivers what completed before that.
     ///
     /// A queue that holds a completion when it is armed raises its event at once, and the driver
-    /// would wake for nothing. So the queue is emptied first, and once more for what completed
-    /// before it was armed.
-    pub(crate) fn deliver_and_arm(&self) -> Result<()> {
-        self.deliver()?;
+    /// would wake for nothing. So the caller has emptied it.
+    pub(crate) fn arm_and_deliver(&self) -> Result<()> {
         self.arm()?;
-        self.deliver()
+        self.deliver().map(drop)
     }
 
     /// Waits for an event, and takes it.
