@@ -66,12 +66,19 @@ pub(crate) fn look_on(of: &dyn Drive, mut is_done: impl FnMut(bool) -> bool) -> 
     if !of.can_look() {
         return Ok(false);
     }
-    let found = of.experience().until(false, || match of.look() {
-        Ok(Some(any)) => is_done(any).then_some(Ok(true)),
-        Ok(None) => Some(Ok(false)),
-        Err(e) => Some(Err(e)),
-    });
-    found.unwrap_or(Ok(false))
+    let Some(mut look) = of.experience().begin(false) else {
+        return Ok(false);
+    };
+    while let Some(any) = of.look()? {
+        if is_done(any) {
+            look.end(true);
+            return Ok(true);
+        }
+        if !look.goes_on() {
+            break;
+        }
+    }
+    Ok(false)
 }
 
 /// A queue while it has a driver.
@@ -136,12 +143,14 @@ impl Driver {
     /// # Errors
     /// The queue overflowed.
     pub fn dispatch(&self) -> Result<()> {
-        self.0.serve()?;
-        self.0.arm()
+        let served = self.0.serve();
+        let armed = self.0.arm();
+        served.and(armed)
     }
 
     /// Brings completions to their futures until it is dropped. `readable` waits until the
-    /// descriptor is readable; it may return early.
+    /// descriptor is readable. It may return early, and must not block the thread: it is polled
+    /// during looks, too.
     ///
     /// # Errors
     /// The queue overflowed, or what `readable` says.
@@ -193,17 +202,20 @@ impl Driver {
         {
             loop {
                 pause().await;
+                match self.0.look()? {
+                    Some(true) => {
+                        look.end(true);
+                        break;
+                    }
+                    Some(false) => {}
+                    None => return Ok(None),
+                }
                 let came = poll_fn(|context| Poll::Ready(readable.as_mut().poll(context)));
                 if let Poll::Ready(came) = came.await {
-                    look.end(true);
+                    // Something else than a completion: nothing is learnt.
                     return Ok(Some(came));
                 }
-                let found = self.0.look()?;
-                if found == Some(true) {
-                    look.end(true);
-                    break;
-                }
-                if found.is_none() || !look.goes_on() {
+                if !look.goes_on() {
                     return Ok(None);
                 }
             }

@@ -5,9 +5,9 @@
 
 mod common;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::os::fd::AsFd;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -138,19 +138,129 @@ fn what_a_driver_leaves_in_the_middle_of_a_look_is_found_after_it() {
         Ok(())
     };
     let mut driving = Box::pin(here.endpoint().driver().run(soon));
-    let context = &mut Context::from_waker(Waker::noop());
     let sending = send_later(&there, b"first");
-    let mut first = pin!(done(first));
-    let begun = Instant::now();
-    while first.as_mut().poll(context).is_pending() {
-        assert!(begun.elapsed() < DEADLINE, "the driver brings nothing");
-        assert!(driving.as_mut().poll(context).is_pending());
-    }
+    assert_eq!(*drive(driving.as_mut(), done(first)), *b"first");
     drop(driving);
     sending.join().unwrap();
     let sending = send_later(&there, b"second");
     take_of_the_thread(wait_in_a_thread(here.endpoint(), second));
     sending.join().unwrap();
+}
+
+/// Polls a driver until a future is ready.
+fn drive<T>(
+    mut driving: Pin<&mut impl Future<Output = ferroce::Result<()>>>,
+    until: impl Future<Output = T>,
+) -> T {
+    let context = &mut Context::from_waker(Waker::noop());
+    let (mut until, begun) = (pin!(until), Instant::now());
+    loop {
+        if let Poll::Ready(out) = until.as_mut().poll(context) {
+            return out;
+        }
+        assert!(begun.elapsed() < DEADLINE, "the driver brings nothing");
+        assert!(driving.as_mut().poll(context).is_pending());
+    }
+}
+
+#[test]
+fn a_driver_whose_descriptor_always_seems_readable_brings_everything() {
+    let (here, there) = pair();
+    let both = [receive(&here), receive(&here)];
+    let always = async || Ok(());
+    let mut driving = pin!(here.endpoint().driver().run(always));
+    let sending = thread::spawn(move || {
+        send(&there, b"first");
+        send(&there, b"second");
+        there
+    });
+    let [first, second] = both.map(done);
+    drive(driving.as_mut(), async {
+        assert_eq!(*first.await, *b"first");
+        assert_eq!(*second.await, *b"second");
+    });
+    sending.join().unwrap();
+}
+
+/// Is ready after so many polls, and wakes its task for each.
+async fn polled(times: usize) {
+    for _ in 0..times {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// The task never sleeps, so the thread never looks before a sleep.
+#[test]
+fn a_thread_whose_task_is_always_awake_brings_everything() {
+    let (here, there) = pair();
+    let both = [receive(&here), receive(&here)];
+    let (first_came, is_first_there) = mpsc::channel();
+    let sending = thread::spawn(move || {
+        send(&there, b"first");
+        is_first_there.recv_timeout(DEADLINE).unwrap();
+        send(&there, b"second");
+        there
+    });
+    let [first, second] = both.map(done);
+    let awake = async {
+        let begun = Instant::now();
+        while begun.elapsed() < DEADLINE {
+            polled(1).await;
+        }
+    };
+    let messages = async {
+        assert_eq!(*first.await, *b"first");
+        first_came.send(()).unwrap();
+        assert_eq!(*second.await, *b"second");
+    };
+    let came = here.endpoint().block_on(either(messages, awake)).unwrap();
+    assert!(came, "the second message stays away");
+    sending.join().unwrap();
+}
+
+/// Whether the first future is ready before the second.
+async fn either(first: impl Future<Output = ()>, second: impl Future<Output = ()>) -> bool {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    poll_fn(|context| {
+        if first.as_mut().poll(context).is_ready() {
+            return Poll::Ready(true);
+        }
+        second.as_mut().poll(context).map(|()| false)
+    })
+    .await
+}
+
+/// A thread that has taken an event and goes on at once leaves no queue unarmed for a driver.
+#[test]
+fn a_driver_beside_a_thread_that_computes_misses_nothing() {
+    for _ in 0..50 {
+        let (here, there) = pair();
+        let [first, second] = [receive(&here), receive(&here)];
+        let (tell, told) = mpsc::channel();
+        let (driver_sleeps, is_asleep) = mpsc::channel();
+        let endpoint = here.endpoint();
+        let driving = thread::spawn(move || {
+            runtime().block_on(async {
+                let driver = tokio::spawn(endpoint.driver().run_on_tokio());
+                tokio::task::yield_now().await;
+                driver_sleeps.send(()).unwrap();
+                tell.send(done(second).await).unwrap();
+                driver.abort();
+            });
+        });
+        is_asleep.recv().unwrap();
+        let sending = send_later(&there, b"first");
+        let message = here.endpoint().block_on(async {
+            assert_eq!(*done(first).await, *b"first");
+            let sending = send_later(&there, b"second");
+            let message = told.recv_timeout(DEADLINE).expect("the driver sleeps on");
+            sending.join().unwrap();
+            message
+        });
+        assert_eq!(*message.unwrap(), *b"second");
+        sending.join().unwrap();
+        driving.join().unwrap();
+    }
 }
 
 fn processor_time() -> Duration {

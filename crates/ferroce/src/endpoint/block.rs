@@ -55,11 +55,11 @@ pub(super) fn on<F: Future>(shared: &Arc<Runtime>, future: F) -> Result<F::Outpu
         }
         loop {
             shared.serve(false)?;
-            // Queues stay unarmed while the thread goes on at once.
             if !sleeper.is_woken() {
                 look_on(&server, |_| sleeper.is_woken())?;
             }
-            if !sleeper.is_woken() {
+            // Queues stay unarmed where the only server goes on at once.
+            if !sleeper.is_woken() || !shared.unarmed.is_alone() {
                 shared.unarmed.arm()?;
             }
             if sleeper.woken.swap(false, Ordering::AcqRel) {

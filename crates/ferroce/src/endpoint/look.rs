@@ -44,23 +44,31 @@ impl Unarmed {
         self.queues().push(Arc::downgrade(queue));
     }
 
+    /// Delivers what has completed.
+    pub(super) fn deliver(&self) -> Result<()> {
+        let queues = live(&self.queues());
+        each(&queues, |queue| queue.deliver()).map(drop)
+    }
+
     /// Arms all, and delivers what completed before that.
     pub(super) fn arm(&self) -> Result<()> {
-        let queues = std::mem::take(&mut *self.queues());
-        queues
-            .iter()
-            .filter_map(Weak::upgrade)
-            .try_for_each(|queue| queue.arm_and_deliver())
+        let queues = live(&std::mem::take(&mut *self.queues()));
+        // All are armed before a task is woken, which may come back here, and sleep.
+        let armed = each(&queues, |queue| queue.arm().map(|()| false));
+        let delivered = each(&queues, |queue| queue.deliver());
+        armed.and(delivered).map(drop)
+    }
+
+    /// Whether nothing else may sleep while the caller, a server, leaves queues unarmed.
+    pub(super) fn is_alone(&self) -> bool {
+        self.servers.load(Ordering::Acquire) == 1 && !self.has_loop.load(Ordering::Acquire)
     }
 
     /// The queues to look at; none if the caller is not the only server.
     fn to_look_at(&self) -> SmallVec<[Arc<Queue>; MOST]> {
         let queues = self.queues();
-        let is_alone = self.servers.load(Ordering::Acquire) == 1
-            && !self.has_loop.load(Ordering::Acquire)
-            && queues.len() <= MOST;
-        let alone = if is_alone { &queues[..] } else { &[] };
-        alone.iter().filter_map(Weak::upgrade).collect()
+        let may_look = self.is_alone() && queues.len() <= MOST;
+        live(if may_look { &queues } else { &[] })
     }
 
     /// Whether there is a queue to look at.
@@ -71,13 +79,8 @@ impl Unarmed {
     /// Looks once. Returns whether anything has completed; none if there is no queue to look at.
     pub(super) fn look(&self) -> Result<Option<bool>> {
         let queues = self.to_look_at();
-        let mut any = (!queues.is_empty()).then_some(false);
-        for queue in queues {
-            if queue.deliver()? {
-                any = Some(true);
-            }
-        }
-        Ok(any)
+        let any = each(&queues, |queue| queue.deliver())?;
+        Ok((!queues.is_empty()).then_some(any))
     }
 
     /// Whether a driver or a waiting thread serves the endpoint now.
@@ -89,6 +92,22 @@ impl Unarmed {
     pub(super) fn note_loop(&self) {
         self.has_loop.store(true, Ordering::Release);
     }
+}
+
+/// Those that are not gone.
+fn live(queues: &[Weak<Queue>]) -> SmallVec<[Arc<Queue>; MOST]> {
+    queues.iter().filter_map(Weak::upgrade).collect()
+}
+
+/// Does the same with each, whatever becomes of the others. Returns whether any brought something,
+/// or the first error.
+fn each(queues: &[Arc<Queue>], does: impl Fn(&Arc<Queue>) -> Result<bool>) -> Result<bool> {
+    let mut result = Ok(false);
+    for queue in queues {
+        let found = does(queue);
+        result = result.and_then(|any| found.map(|found| any || found));
+    }
+    result
 }
 
 /// Something that serves an endpoint, as long as it lives.
@@ -107,7 +126,7 @@ impl Drop for Server {
         let others = unarmed.servers.fetch_sub(1, Ordering::AcqRel) - 1;
         // If there are none, the next one finds the queues listed.
         if others > 0 || unarmed.has_loop.load(Ordering::Acquire) {
-            // The others find the same error.
+            // Queues that fail have told the futures that wait for them.
             let _ = unarmed.arm();
         }
     }

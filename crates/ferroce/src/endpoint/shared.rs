@@ -160,15 +160,23 @@ impl Runtime {
     /// asks what has become of everything afterwards.
     pub(super) fn dispatch(self: &Arc<Self>) -> Result<()> {
         self.unarmed.note_loop();
-        self.serve(true)?;
-        self.unarmed.arm()
+        let served = self.serve(true);
+        let armed = self.unarmed.arm();
+        served.and(armed)
     }
 
-    /// Serves what there is to serve, without waiting, and leaves queues unarmed. No lock is held
-    /// while tasks are woken: they may come back here. A thread that is no loop leaves `nudged` to
-    /// the loop.
+    /// Serves what there is to serve, without waiting, and leaves queues unarmed, of which it
+    /// delivers what completed. No lock is held while tasks are woken: they may come back here. A
+    /// thread that is no loop leaves `nudged` to the loop.
     pub(super) fn serve(self: &Arc<Self>, is_loop: bool) -> Result<()> {
         self.turns.fetch_add(1, Ordering::AcqRel);
+        let heard = self.hear(is_loop);
+        let delivered = self.unarmed.deliver();
+        heard.and(delivered)
+    }
+
+    /// Learns what the descriptor tells.
+    fn hear(self: &Arc<Self>, is_loop: bool) -> Result<()> {
         for name in self.poller.readable()? {
             match name {
                 NUDGE if is_loop => self.nudged.lower(),
@@ -225,7 +233,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Brings completions of a device to their futures.
+    /// Lists the queues of a device that have raised an event.
     fn complete(&self, device: u64) -> Result<()> {
         let home = usize::try_from(device)
             .ok()
@@ -234,10 +242,7 @@ impl Runtime {
         loop {
             match home.channel.next_queue() {
                 Ok(None) => {}
-                Ok(Some(queue)) => {
-                    self.unarmed.list(&queue);
-                    queue.deliver()?;
-                }
+                Ok(Some(queue)) => self.unarmed.list(&queue),
                 Err(e) if e.would_block() => return Ok(()),
                 Err(e) if e.is_interrupted() => {}
                 Err(e) => return Err(e),
