@@ -64,7 +64,12 @@ static void prepare(struct pair *pair, struct rdma_cm_id *id)
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	struct ibv_qp_init_attr attr = {
 		.qp_type = IBV_QPT_RC,
-		.cap = { .max_send_wr = SENDS, .max_recv_wr = RECEIVES, .max_send_sge = 1, .max_recv_sge = 1 },
+		.cap = {
+			.max_send_wr = SENDS,
+			.max_recv_wr = RECEIVES,
+			.max_send_sge = 1,
+			.max_recv_sge = 1,
+		},
 	};
 
 	equip(id->verbs);

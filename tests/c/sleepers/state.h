@@ -128,7 +128,9 @@ static void count(enum count what)
 /* The chance of a thread: the seed is the run's, the number the thread's. */
 static struct chance chance_of(uint64_t number)
 {
-	return (struct chance){ (seed * 1000 + is_server * 500 + number + 1) * 0x9e3779b97f4a7c15ull };
+	uint64_t of_run = seed * 1000 + (is_server ? 500 : 0);
+
+	return (struct chance){ (of_run + number + 1) * 0x9e3779b97f4a7c15ull };
 }
 
 /* A number below `of` (splitmix64). */

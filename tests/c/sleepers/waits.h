@@ -15,7 +15,8 @@
 enum { STRETCH = 300, BUSY_US = 2000, THINK_US = 3000, MOST_DELAY_US = 2000 };
 
 static const char *const WAY_NAMES[WAYS] = {
-	"ibv_get_cq_event", "poll, blocking", "poll, non-blocking", "epoll", "epoll, edges", "mixed",
+	"ibv_get_cq_event", "poll, blocking", "poll, non-blocking",
+	"epoll", "epoll, edges", "mixed",
 };
 
 static void set_blocking(struct channel *channel, bool blocks)

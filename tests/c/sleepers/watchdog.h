@@ -92,10 +92,12 @@ static bool is_slept_through(const struct channel *channel)
 
 static void tell(const char *what, const struct pair *pair, const struct queue *queue, bool event)
 {
+	bool blocks = !(fcntl(queue->channel->events->fd, F_GETFL) & O_NONBLOCK);
+
 	fprintf(stderr, "%s: seed %lu, %s, pair %d, queue %d of channel %d, which is %s and %s\n",
 		what, seed, is_server ? "server" : "client", index_of(pair), (int)(queue - queues),
 		(int)(queue->channel - channels), event ? "readable" : "not readable",
-		fcntl(queue->channel->events->fd, F_GETFL) & O_NONBLOCK ? "non-blocking" : "blocking");
+		blocks ? "blocking" : "non-blocking");
 	all_sleep(queue->channel, true);
 }
 
