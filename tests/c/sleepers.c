@@ -14,7 +14,7 @@
 /* A time in which the same tokens may go, and the longest for which one may not. */
 enum { PHASE_US = 300000, LONGEST_REST_US = 1500000 };
 /* A run of so many seconds may be without a kind of wait or disturbance. */
-enum { SHORT_SECONDS = 30 };
+enum { SHORT_SECONDS = 45 };
 
 struct offer {
 	uint64_t address;

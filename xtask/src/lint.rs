@@ -9,8 +9,8 @@ use crate::{
     arrows, crates, mentions, names, orders, pages, programs, promises, prose, rooms, sh, variables,
 };
 
-/// Format, clippy, arrows, rooms, names of types, orders, packages, what the documents name, how
-/// they are written, and documentation; each counts as one result.
+/// Format, clippy, the crate as users have it, arrows, rooms, names of types, orders, packages, what
+/// the documents name, how they are written, and documentation; each counts as one result.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let mut check = |name: &str, outcome: &dyn Fn() -> Result<(), String>| {
         let begun = Instant::now();
@@ -34,6 +34,10 @@ pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String
             "-D",
             "warnings",
         ]))
+    });
+    // Elsewhere all is built together, and with more features.
+    check("lint.defaults", &|| {
+        sh::step(workspace.cargo(&["check", "--quiet", "--package=ferroce", "--all-targets"]))
     });
     check("lint.arrows", &|| arrows::check(workspace));
     check("lint.rooms", &|| rooms::check(workspace));

@@ -1,7 +1,7 @@
 //! Threads that sleep for completion events in every way, and are disturbed in every way
 //! (`tests/c/sleepers.c`): no wake-up is lost.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::iwarp::WIRE;
 use super::programs::port_of;
@@ -11,6 +11,8 @@ use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
 const SHORT: u64 = 6;
 /// Seconds of a round of a long run: each has a seed of its own.
 const ROUND: u64 = 60;
+/// Time in which a server ends that has seen its client's end.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Seconds for start and end, and for a watchdog that has lost its patience, on a slow machine.
 const LIMIT: u64 = 120;
 
@@ -68,13 +70,12 @@ fn round(stage: &Stage, option: &str, seed: u32, seconds: u64) -> Result<[Proces
     let seconds = seconds.to_string();
     let words = [&*program, "client", stage.ipv4(), &port, &seed, &seconds];
     let mut client = start(Side::B, &words)?;
-    // One that fails leaves the other without a peer: what each says of itself tells more.
-    let ends = [server.wait()?, client.wait()?].map(|status| status.code());
-    if ends == [Some(0); 2] {
-        Ok([server, client])
-    } else {
-        Err(format!("server and client end with {ends:?}"))
+    // The server of a client that fails early waits for it for ever.
+    if let Err(failed) = client.succeed() {
+        return Err(format!("{failed}; the server: {}", server.fate(PATIENCE)?));
     }
+    server.succeed()?;
+    Ok([server, client])
 }
 
 /// What a side has counted.
