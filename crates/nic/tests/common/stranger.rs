@@ -57,11 +57,13 @@ impl Stranger {
         self.send(&[&[3, 64, 0, 200], &[0; 4], src, dst, packet]);
     }
 
-    /// Waits until the process has sent this record by a link of its own.
-    pub(crate) fn hears(&self, what: &str, expected: &[u8]) {
+    /// Waits until the process has sent this record by a link of its own, and gives cause for it
+    /// as long as it has not.
+    pub(crate) fn hears(&self, what: &str, expected: &[u8], cause: impl Fn()) {
         let mut link = None;
         let mut room = [0; 4096];
         wait_for(what, || {
+            cause();
             link = link
                 .take()
                 .or_else(|| self.listener.accept().expect("a listener"));
