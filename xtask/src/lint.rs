@@ -9,8 +9,8 @@ use crate::{
     arrows, crates, mentions, names, orders, pages, programs, promises, prose, rooms, sh, variables,
 };
 
-/// Format, clippy, the crate as users have it, arrows, rooms, names of types, orders, packages, what
-/// the documents name, how they are written, and documentation; each counts as one result.
+/// Format, clippy, the crate as users have it, arrows, rooms, names of types, orders, packages,
+/// what the documents name, how they are written, and documentation; each counts as one result.
 pub(crate) fn run(workspace: &Workspace, tally: &mut Tally) -> Result<(), String> {
     let mut check = |name: &str, outcome: &dyn Fn() -> Result<(), String>| {
         let begun = Instant::now();

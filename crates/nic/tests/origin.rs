@@ -133,8 +133,8 @@ fn packets_of_the_wire_that_nobody_wants_are_given_back() {
         }
     };
     let [a, b, c, _] = own.to_le_bytes();
-    // The notice is not sent to a slot that was free a moment ago, as when another test had it. Then
-    // the next 64 packets bring it.
+    // No notice is sent to a slot that was free a moment ago, as when another test had it. Then the
+    // next 64 packets bring it.
     stranger.hears("the notice", &[5, 0, 0, 0, 0, a, b, c], now_and_then);
 }
 
