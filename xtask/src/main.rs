@@ -53,8 +53,8 @@ usage: cargo xtask COMMAND
                    programs of others (UCX, NIXL, Valkey …), for docs/clients.md; `test` has some of the rows
   soak [SECONDS]   ten minutes of attacks at full rate beside a verified transfer; not a part of `test`
   sleepers [SECONDS [SEED]]
-                   half an hour of threads that sleep for events in every way; not a part of `test`, which
-                   has some seconds of it
+                   half an hour of threads that sleep for events in every way; not a part of `test`,
+                   which has some seconds of it
   instructions [--write-table | CASE]
                    the hot functions' instructions, beside the committed baseline, or where those of one
                    case go; not a part of `test`
@@ -63,8 +63,8 @@ usage: cargo xtask COMMAND
                    for the systems in whose name SYSTEM is, such as aarch64
   release-check [SUITE [CHECK]] [--write-table]
                    the release, installed and used in clean systems (Debian's SUITE, by default bookworm; aarch64
-                   is emulated), then `clients`, `soak` and `sleepers`; CHECK is a name, or a part of names, or several
-                   with commas. Prints a table at its end. Not a part of `test`
+                   is emulated), then `clients`, `soak` and `sleepers`; CHECK is a name, or a part
+                   of names, or several with commas. Prints a table at its end. Not a part of `test`
   guest [FILTER] [--write-table]
                    the kernel's own RDMA driver, in a virtual machine, as the peer
   guest pyverbs [--write-table]

@@ -5,7 +5,7 @@
 
 mod common;
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
@@ -182,13 +182,6 @@ fn a_driver_whose_descriptor_always_seems_readable_brings_everything() {
     sending.join().unwrap();
 }
 
-/// Is ready after so many polls, and wakes its task for each.
-async fn polled(times: usize) {
-    for _ in 0..times {
-        tokio::task::yield_now().await;
-    }
-}
-
 /// The task never sleeps, so the thread never looks before a sleep.
 #[test]
 fn a_thread_whose_task_is_always_awake_brings_everything() {
@@ -205,7 +198,7 @@ fn a_thread_whose_task_is_always_awake_brings_everything() {
     let awake = async {
         let begun = Instant::now();
         while begun.elapsed() < DEADLINE {
-            polled(1).await;
+            tokio::task::yield_now().await;
         }
     };
     let messages = async {
@@ -213,21 +206,15 @@ fn a_thread_whose_task_is_always_awake_brings_everything() {
         first_came.send(()).unwrap();
         assert_eq!(*second.await, *b"second");
     };
-    let came = here.endpoint().block_on(either(messages, awake)).unwrap();
+    let first_ready = async {
+        tokio::select! {
+            () = messages => true,
+            () = awake => false,
+        }
+    };
+    let came = here.endpoint().block_on(first_ready).unwrap();
     assert!(came, "the second message stays away");
     sending.join().unwrap();
-}
-
-/// Whether the first future is ready before the second.
-async fn either(first: impl Future<Output = ()>, second: impl Future<Output = ()>) -> bool {
-    let (mut first, mut second) = (pin!(first), pin!(second));
-    poll_fn(|context| {
-        if first.as_mut().poll(context).is_ready() {
-            return Poll::Ready(true);
-        }
-        second.as_mut().poll(context).map(|()| false)
-    })
-    .await
 }
 
 /// A thread that has taken an event and goes on at once leaves no queue unarmed for a driver.

@@ -209,7 +209,7 @@ impl Look<'_> {
 mod tests {
     use super::*;
 
-    /// Looks of so many chances, each of which ends with its first look.
+    /// How many of `chances` are taken. Each look ends with its first try.
     fn looks(of: &Looks, chances: usize, paid: bool) -> usize {
         let look = |_: &usize| of.begin(true).map(|look| look.end(paid)).is_some();
         (0..chances).filter(look).count()

@@ -93,7 +93,8 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "wheel",
-        what: "`pip install --no-index FILE` in a virtual environment; `python -m ferroce`, `ferroce.env()`",
+        what: "`pip install --no-index FILE` in a virtual environment; `python -m ferroce`, \
+               `ferroce.env()`",
         ending: "_x86_64.whl",
         root: Root::Native,
         installer: "stranger:stranger",
@@ -111,7 +112,8 @@ pub(super) const ARTEFACTS: [Artefact; 13] = [
     },
     Artefact {
         name: "image",
-        what: "unpacked, `/install` run as an init container twice, by a user that may not write, too",
+        what: "unpacked, `/install` run as an init container twice, by a user that may not write, \
+               too",
         ending: "-x86_64-oci.tar",
         root: Root::Native,
         installer: "root:root",

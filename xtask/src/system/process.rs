@@ -13,6 +13,8 @@ use crate::cleanup;
 
 /// Lines of its output that tell how a process has ended.
 const LAST_LINES: usize = 5;
+/// Time for a server to end once its client has failed: of two that fail, the first tells why.
+const SERVER_ENDS: Duration = Duration::from_secs(2);
 /// How often a condition is looked at.
 pub(super) const GLANCE: Duration = Duration::from_millis(3);
 
@@ -129,9 +131,18 @@ impl Process {
         }
     }
 
+    /// As [`succeed`](Self::succeed), for the client of a server: an error tells of that, too.
+    pub(crate) fn succeed_beside(&mut self, server: &mut Self) -> Result<(), String> {
+        let Err(reason) = self.succeed() else {
+            return Ok(());
+        };
+        let fate = server.fate(SERVER_ENDS)?;
+        Err(format!("{reason}; the server: {fate}"))
+    }
+
     /// How it has ended, or does within `patience`, and the last lines that it has printed. For the
     /// message about another process, which may have failed since this one has.
-    pub(crate) fn fate(&mut self, patience: Duration) -> Result<String, String> {
+    fn fate(&mut self, patience: Duration) -> Result<String, String> {
         let until = Instant::now() + patience;
         while self.runs()? && Instant::now() < until {
             std::thread::sleep(GLANCE);

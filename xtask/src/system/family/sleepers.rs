@@ -1,7 +1,7 @@
 //! Threads that sleep for completion events in every way, and are disturbed in every way
 //! (`tests/c/sleepers.c`): no wake-up is lost.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::iwarp::WIRE;
 use super::programs::port_of;
@@ -11,12 +11,10 @@ use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, User};
 const SHORT: u64 = 6;
 /// Seconds of a round of a long run: each has a seed of its own.
 const ROUND: u64 = 60;
-/// Time in which a server ends that has seen its client's end.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// Seconds for start and end, and for a watchdog that has lost its patience, on a slow machine.
 const LIMIT: u64 = 120;
 
-/// Runs of so many seconds in all, with seeds from this one on.
+/// Adds runs that last for `seconds` in all, with seeds from `seed` on.
 pub(in crate::system) fn add_of(all: &mut Catalogue, seconds: u64, seed: Option<u32>) {
     let default = "--wire=rocev2";
     let rows = [
@@ -61,7 +59,7 @@ fn rounds(stage: &Stage, name: &str, option: &str, seconds: u64, first: u32) -> 
     Ok(())
 }
 
-/// Two sides for so many seconds, from their start to their end.
+/// Runs both sides for `seconds`, from their start to their end.
 fn round(stage: &Stage, option: &str, seed: u32, seconds: u64) -> Result<[Process; 2], String> {
     let (program, seed) = (stage.built("sleepers"), seed.to_string());
     let start = |side, words: &[&str]| stage.with_option(side, option, words).start();
@@ -71,9 +69,7 @@ fn round(stage: &Stage, option: &str, seed: u32, seconds: u64) -> Result<[Proces
     let words = [&*program, "client", stage.ipv4(), &port, &seed, &seconds];
     let mut client = start(Side::B, &words)?;
     // The server of a client that fails early waits for it for ever.
-    if let Err(failed) = client.succeed() {
-        return Err(format!("{failed}; the server: {}", server.fate(PATIENCE)?));
-    }
+    client.succeed_beside(&mut server)?;
     server.succeed()?;
     Ok([server, client])
 }

@@ -9,9 +9,6 @@ use crate::system::{Outcome, Process, Side, Stage, xrc_file};
 /// before each size of `-a`, and for several beside other tests.
 const PATIENCE: Duration = Duration::from_secs(150);
 
-/// Time for a server to end once its client has failed: of two that fail, the first tells why.
-const SERVER_ENDS: Duration = Duration::from_secs(2);
-
 /// Files that perftest leaves behind: those of another user, say root, it cannot open the next
 /// time. Each of its processes makes a domain of its own by them.
 const XRC_FILES: [&str; 2] = ["/tmp/xrc_domain_server", "/tmp/xrc_domain_client"];
@@ -96,10 +93,7 @@ fn both(stage: &Stage, row: &Row) -> Result<(String, String), String> {
     let clients = (0..count).map(|_| start(stage, Side::B, program, &row.client));
     let mut printed = String::new();
     for mut client in clients.collect::<Result<Vec<_>, _>>()? {
-        if let Err(reason) = client.succeed() {
-            let fate = server.fate(SERVER_ENDS)?;
-            return Err(format!("{reason}; the server: {fate}"));
-        }
+        client.succeed_beside(&mut server)?;
         printed += &client.output();
     }
     if !matches!(row.sides, Sides::Lasting(_) | Sides::Udp(_)) {

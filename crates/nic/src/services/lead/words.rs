@@ -5,10 +5,10 @@
 //!
 //! | thread | writes | looks at | then |
 //! |---|---|---|---|
-//! | device thread, before it relies on the leader | `relied_on` | `waits`, `followers` | sleeps if the leader waits for everything |
-//! | leader, after a wait | `waits` | `relied_on` | sets the end of the device thread's sleep |
+//! | device thread | `relied_on` | `waits`, `followers` | sleeps if a leader waits for everything |
+//! | leader, after a wait | `waits` | `relied_on` | sets the end of that sleep |
 //! | leader that gives way | `gives_way`, `owner` | `followers` | leaves the lead to them |
-//! | follower, before its wait | `followers` | `relied_on`, `gives_way`, `owner` | ends the sleep of the others |
+//! | follower | `followers` | `relied_on`, `gives_way`, `owner` | ends the others' sleep |
 
 use std::sync::atomic::Ordering;
 
