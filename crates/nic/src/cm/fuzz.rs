@@ -67,6 +67,10 @@ impl Host for Stub {
         is_own(ip)
     }
 
+    fn is_link_known(&self, _dst: IpAddr, _scope: u32) -> bool {
+        true
+    }
+
     fn user_of(&self, sender: Credentials) -> LocalUser {
         foreign(sender.uid)
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use ferroce_os::neighbour::{self, Known};
+use ferroce_os::neighbour;
 use ferroce_os::poll::Interest;
 use ferroce_os::udp;
 use ferroce_os::unix::{Credentials, LocalUser, Relation};
@@ -49,10 +49,7 @@ pub(crate) trait Host: Debug + Send + Sync {
 
     /// Whether the link address of `dst`, or of the router before it, is known or not needed. True
     /// if there is no way to tell.
-    fn is_link_known(&self, dst: IpAddr, scope: u32) -> bool {
-        let known = neighbour::next_hop(dst, scope).and_then(neighbour::known);
-        !matches!(known, Ok(Known::No))
-    }
+    fn is_link_known(&self, dst: IpAddr, scope: u32) -> bool;
 
     /// Has the link address of `dst`, or of the router before it, resolved.
     fn resolve_link(&self, dst: IpAddr, scope: u32) {

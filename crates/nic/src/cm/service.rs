@@ -204,8 +204,12 @@ impl CmService {
         let taken = self.step(|work| {
             let before = work.state.requests;
             let knows = work.on_wire(from, to, mad);
+            let wanted = knows || work.state.requests > before;
+            if wanted {
+                work.on_answer();
+            }
             work.pump();
-            knows || work.state.requests > before
+            wanted
         }) == Some(true);
         let now = host.now();
         let took = now.since(begun).min(STRAY_MOST);

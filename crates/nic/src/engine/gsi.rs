@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ferroce_os::clock;
+use ferroce_os::neighbour::Known;
 use ferroce_os::poll::Interest;
 use ferroce_os::unix::{Credentials, LocalUser, Relation, SocketKind, has_owner, owner_of};
 use ferroce_proto::ids::{DEFAULT_PKEY, GSI_QKEY, Gid, Psn, Qpn};
@@ -49,6 +50,10 @@ impl Host for Nic {
 
     fn is_local(&self, ip: IpAddr) -> bool {
         self.services.is_local(ip)
+    }
+
+    fn is_link_known(&self, dst: IpAddr, scope: u32) -> bool {
+        !matches!(self.services.stations.known(dst, scope), Ok(Known::No))
     }
 
     fn send_mad_wire(&self, addressing: Addressing, mad: &Mad) {

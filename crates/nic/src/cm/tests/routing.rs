@@ -313,3 +313,36 @@ fn a_crowd_of_requests_goes_over_the_wire_at_a_pace() {
     // All requests, and a rejection for each that was taken back.
     assert_eq!(sent() - before, 100 + 1100);
 }
+
+#[test]
+fn connections_one_after_another_do_not_wait_for_the_pace() {
+    let p = Pair::new(1, "10.0.0.2");
+    let start = p.net.now();
+    for _ in 0..200 {
+        let (a, b) = p.establish();
+        a.disconnect().unwrap();
+        p.net.settle();
+        expect(&p.server_events, EventKind::Disconnected, 0);
+        b.disconnect().unwrap();
+        p.net.settle();
+        expect(&p.client_events, EventKind::Disconnected, 0);
+    }
+    assert_eq!(p.net.now(), start, "no time has passed");
+}
+
+#[test]
+fn answers_let_what_waits_for_the_pace_go() {
+    let p = Pair::new(1, "10.0.0.2");
+    let _clients: Vec<_> = (0..100)
+        .map(|_| p.client.connecting(&p.client_events, p.to))
+        .collect();
+    p.net.settle();
+    let requests: Vec<_> = std::iter::from_fn(|| next(&p.server_events)).collect();
+    assert_eq!(requests.len(), 64);
+    for request in requests {
+        request.id.accept(&param_of_server(b"")).unwrap();
+    }
+    p.net.settle();
+    let requests = std::iter::from_fn(|| next(&p.server_events));
+    assert_eq!(requests.count(), 100 - 64, "no time has passed");
+}

@@ -142,7 +142,7 @@ impl Qp {
     /// none. No lock is held meanwhile.
     ///
     /// # Errors
-    /// As [`neighbour::resolve`].
+    /// As [`Stations::resolve`](neighbour::Stations::resolve).
     pub(crate) fn await_stations(&self, to: impl Iterator<Item = Gid>) -> Result<(), Error> {
         let device = self.pd.context().device();
         // Nobody answers there, and no adapter has such an interface.
@@ -152,7 +152,8 @@ impl Qp {
         let until = clock::monotonic() + neighbour::PATIENCE;
         for ip in to.map(|gid| gid.ip()) {
             if !(ip.is_multicast() || self.services().is_local(ip)) {
-                neighbour::resolve(ip, scope_of(ip, device.ifindex()), until)?;
+                let scope = scope_of(ip, device.ifindex());
+                self.services().stations.resolve(ip, scope, until)?;
             }
         }
         Ok(())
