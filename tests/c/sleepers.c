@@ -1,7 +1,8 @@
 /*
  * Threads that sleep for completion events in every way, and are disturbed in every way. Two
- * processes exchange numbered messages on nine queue pairs, with eleven completion queues on seven
- * channels, on which ten threads of each side sleep. A seed chooses every step.
+ * processes exchange numbered messages on twelve queue pairs, with fifteen completion queues on nine
+ * channels, on which eleven threads of each side sleep, one of them on two. A seed chooses every
+ * step.
  *
  * A watchdog on each side finds lost wake-ups. So that nothing hides one, often a single token is
  * under way, and nothing but its completion wakes anything.
@@ -160,25 +161,31 @@ static void accept_all(struct rdma_event_channel *channel)
 	}
 }
 
+/* Gives a thread its channels, and sets of epoll(7) with their numbers. */
+static void prepare_sleeper(struct sleeper *sleeper, const int *of)
+{
+	sleeper->of = of[0] == of[1] ? 1 : 2;
+	sleeper->chance = chance_of((uint64_t)(sleeper - sleepers));
+	EXPECT((sleeper->level = epoll_create1(EPOLL_CLOEXEC)) >= 0);
+	EXPECT((sleeper->edge = epoll_create1(EPOLL_CLOEXEC)) >= 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct channel *channel = sleeper->channels[i] = &channels[of[i]];
+		struct epoll_event level = { EPOLLIN, { .u32 = i } };
+		struct epoll_event edge = { EPOLLIN | EPOLLET, { .u32 = i } };
+
+		if ((int)i >= sleeper->of)
+			continue;
+		MUST(epoll_ctl(sleeper->level, EPOLL_CTL_ADD, channel->events->fd, &level));
+		MUST(epoll_ctl(sleeper->edge, EPOLL_CTL_ADD, channel->events->fd, &edge));
+	}
+}
+
 static void start_threads(pthread_t *tormentor, pthread_t *watchdog)
 {
-	struct sleeper *sleeper = sleepers;
-
-	for (int i = 0; i < CHANNELS; i++)
-		for (int j = 0; j < THREADS[i]; j++, sleeper++) {
-			struct epoll_event level = { .events = EPOLLIN };
-			struct epoll_event edge = { .events = EPOLLIN | EPOLLET };
-			int fd = channels[i].events->fd;
-
-			sleeper->channel = &channels[i];
-			sleeper->chance = chance_of((uint64_t)(sleeper - sleepers));
-			EXPECT((sleeper->level = epoll_create1(EPOLL_CLOEXEC)) >= 0);
-			EXPECT((sleeper->edge = epoll_create1(EPOLL_CLOEXEC)) >= 0);
-			MUST(epoll_ctl(sleeper->level, EPOLL_CTL_ADD, fd, &level));
-			MUST(epoll_ctl(sleeper->edge, EPOLL_CTL_ADD, fd, &edge));
-			start_sleeper(sleeper);
-		}
-	EXPECT(sleeper == sleepers + SLEEPERS);
+	for (int i = 0; i < SLEEPERS; i++) {
+		prepare_sleeper(&sleepers[i], THREADS[i]);
+		start_sleeper(&sleepers[i]);
+	}
 	MUST(pthread_create(tormentor, NULL, torment, NULL));
 	MUST(pthread_create(watchdog, NULL, watch_all, NULL));
 }

@@ -7,26 +7,29 @@
 
 #include "../common.h"
 
-enum { NOBODY = -1, CHANNELS = 7, QUEUES = 11, PAIRS = 9, SLEEPERS = 10 };
+enum { NOBODY = -1, CHANNELS = 9, QUEUES = 15, PAIRS = 12, SLEEPERS = 11 };
 /* Receives and sends of a queue pair, and the greatest length of a message. */
 enum { RECEIVES = 8, SENDS = 8, LONGEST = 32768 };
 /* Bytes that the peer writes, and those that it reads. */
 enum { SHARED = 4096 };
 enum { PAIR_BYTES = (RECEIVES + SENDS) * LONGEST + 3 * SHARED };
 
-/* How a thread waits for an event. MIXED: each time by any of the ways before it. */
+/*
+ * How a thread waits for an event. MIXED: each time by any of the ways before it. A thread of two
+ * channels waits for both at once, and never by BLOCK.
+ */
 enum way { BLOCK, POLL_BLOCKING, POLL, LEVEL, EDGE, MIXED, WAYS };
 
 /* What is counted. The first ones are the ways. */
 enum count {
 	MESSAGES = MIXED, EVENTS, BUSY, ARMED, ARMED_SOLICITED, ARMED_LAST, MODERATED, INTERRUPTED,
-	FOUND_NONE, SIGNALS, CANCELLED, SOLOS, PHASES, COUNTS
+	FOUND_NONE, OF_TWO, SIGNALS, CANCELLED, SOLOS, PHASES, COUNTS
 };
 
 static const char *const COUNT_NAMES[COUNTS] = {
 	"get_cq_event", "poll+blocking", "poll", "epoll", "epoll-et", "messages", "events", "busy",
-	"armed", "solicited", "armed-last", "moderated", "EINTR", "EAGAIN", "signals", "cancels",
-	"solos", "phases",
+	"armed", "solicited", "armed-last", "moderated", "EINTR", "EAGAIN", "of-two", "signals",
+	"cancels", "solos", "phases",
 };
 
 struct channel {
@@ -73,7 +76,9 @@ struct chance {
 /* A thread that sleeps. When it is cancelled another one goes on in its place. */
 struct sleeper {
 	pthread_t thread;
-	struct channel *channel;
+	struct channel *channels[2];
+	/* 1 or 2. */
+	int of;
 	struct chance chance;
 	int level, edge;
 	bool has_begun;
@@ -82,8 +87,11 @@ struct sleeper {
 	atomic_bool waits;
 };
 
-/* How many threads each channel has. */
-static const int THREADS[CHANNELS] = { 1, 1, 1, 3, 2, 1, 1 };
+/* The channels of each thread: two of one, or the same twice. */
+static const int THREADS[SLEEPERS][2] = {
+	{ 0, 0 }, { 1, 1 }, { 2, 2 }, { 3, 3 }, { 3, 3 }, { 3, 3 },
+	{ 4, 4 }, { 4, 4 }, { 5, 5 }, { 6, 6 }, { 7, 8 },
+};
 static const struct {
 	int channel;
 	bool is_solicited;
@@ -94,12 +102,14 @@ static const struct {
 	{ 3, false },
 	{ 4, true }, { 4, false },
 	{ 5, false }, { 6, false },
+	{ 7, false }, { 8, false }, { 8, false }, { 7, true },
 };
 static const struct {
 	int receives, sends, tokens;
 } PAIR_PLAN[PAIRS] = {
 	{ 0, 0, 1 }, { 1, 2, 1 }, { 3, 5, 1 }, { 4, 5, 2 }, { 6, 6, 1 },
 	{ 6, 6, 2 }, { 7, 8, 2 }, { 7, 8, 1 }, { 9, 10, 1 },
+	{ 11, 12, 1 }, { 12, 11, 2 }, { 14, 13, 1 },
 };
 
 static struct channel channels[CHANNELS];
@@ -149,6 +159,12 @@ static void pause_us(unsigned long us)
 
 	while (nanosleep(&time, &time) != 0 && errno == EINTR)
 		;
+}
+
+/* Whether a thread waits on a channel. */
+static bool waits_on(const struct sleeper *sleeper, const struct channel *channel)
+{
+	return channel == sleeper->channels[0] || channel == sleeper->channels[1];
 }
 
 static int index_of(const struct pair *pair)

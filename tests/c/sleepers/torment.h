@@ -102,7 +102,7 @@ static void change_soloist(void)
 
 	soloist = next;
 	for (int i = 0; i < SLEEPERS && next != NOBODY; i++)
-		if (sleepers[i].channel != &channels[next] && sleepers[i].way != POLL_BLOCKING)
+		if (!waits_on(&sleepers[i], &channels[next]) && sleepers[i].way != POLL_BLOCKING)
 			MUST(pthread_kill(sleepers[i].thread, SIGUSR1));
 	if (next != NOBODY)
 		count(SOLOS);

@@ -19,13 +19,15 @@ static const char *const WAY_NAMES[WAYS] = {
 	"epoll", "epoll, edges", "mixed",
 };
 
-static void set_blocking(struct channel *channel, bool blocks)
+/* Returns whether the mode has changed. */
+static bool set_blocking(struct channel *channel, bool blocks)
 {
 	int old = fcntl(channel->events->fd, F_GETFL);
 	int flags = blocks ? old & ~O_NONBLOCK : old | O_NONBLOCK;
 
 	if (flags != old)
 		MUST(fcntl(channel->events->fd, F_SETFL, flags));
+	return flags != old;
 }
 
 static void arm(struct queue *queue)
@@ -60,11 +62,11 @@ static void moderate(struct queue *queue)
 	count(MODERATED);
 }
 
-/* Does something to each queue of a channel. */
-static void each_queue(struct channel *channel, void (*what)(struct queue *))
+/* Does something to each queue of a thread's channels. */
+static void each_queue(const struct sleeper *me, void (*what)(struct queue *))
 {
 	for (int i = 0; i < QUEUES; i++)
-		if (queues[i].channel == channel)
+		if (waits_on(me, queues[i].channel))
 			what(&queues[i]);
 }
 
@@ -80,15 +82,15 @@ static void poll_once(struct queue *queue)
 }
 
 /* Polls for a while. The queues stay armed, and what was taken has its event in the channel. */
-static void poll_busily(struct channel *channel)
+static void poll_busily(const struct sleeper *me)
 {
 	double end = now_us(CLOCK_MONOTONIC) + chance(BUSY_US);
 
 	count(BUSY);
 	while (now_us(CLOCK_MONOTONIC) < end)
-		each_queue(channel, poll_once);
+		each_queue(me, poll_once);
 	if (chance(2))
-		each_queue(channel, arm_and_drain);
+		each_queue(me, arm_and_drain);
 }
 
 /* Takes an event. Returns its queue, or NULL if there is none or a signal came. */
@@ -118,51 +120,97 @@ static struct queue *take(struct channel *channel)
 	return queue;
 }
 
-/* Sleeps until a descriptor is readable. Returns false if a signal came. */
-static bool sleep_on(struct sleeper *me, enum way way)
+/* Waits in poll(2). Returns a number of a channel that is readable: of two, any. */
+static int wait_by_poll(const struct sleeper *me)
 {
-	struct pollfd entry = { me->channel->events->fd, POLLIN, 0 };
+	struct pollfd entries[2];
+	int first = (int)chance((uint32_t)me->of);
+
+	for (int i = 0; i < me->of; i++)
+		entries[i] = (struct pollfd){ me->channels[i]->events->fd, POLLIN, 0 };
+	if (poll(entries, (nfds_t)me->of, -1) < 0)
+		return NOBODY;
+	return entries[first].revents != 0 ? first : 1 - first;
+}
+
+static int wait_by_epoll(int set)
+{
 	struct epoll_event event;
-	int n;
+
+	return epoll_wait(set, &event, 1, -1) == 1 ? (int)event.data.u32 : NOBODY;
+}
+
+/* Sleeps until a channel is readable. Returns NULL if a signal came. */
+static struct channel *sleep_on(const struct sleeper *me, enum way way)
+{
+	int number;
 
 	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	if (way == LEVEL || way == EDGE)
-		n = epoll_wait(way == LEVEL ? me->level : me->edge, &event, 1, -1);
+		number = wait_by_epoll(way == LEVEL ? me->level : me->edge);
 	else
-		n = poll(&entry, 1, -1);
+		number = wait_by_poll(me);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-	EXPECT(n == 1 || errno == EINTR);
-	if (n != 1)
+	if (number == NOBODY) {
+		EXPECT(errno == EINTR);
 		count(INTERRUPTED);
-	return n == 1;
+		return NULL;
+	}
+	if (me->of > 1)
+		count(OF_TWO);
+	return me->channels[number];
 }
 
-static struct queue *wait_by(struct sleeper *me, enum way way)
+/* An edge tells of what is new: there must be nothing old when it is waited for. */
+static struct queue *wait_for_edge(const struct sleeper *me)
 {
-	count((enum count)way);
-	set_blocking(me->channel, way == BLOCK || way == POLL_BLOCKING);
-	if (way != EDGE)
-		return way == BLOCK || sleep_on(me, way) ? take(me->channel) : NULL;
-	/* An edge tells of what is new: there must be nothing old when it is waited for. */
-	struct queue *queue = take(me->channel);
+	for (int i = 0; i < me->of; i++) {
+		struct queue *queue = take(me->channels[i]);
 
-	if (queue == NULL)
-		sleep_on(me, way);
-	return queue;
+		if (queue != NULL)
+			return queue;
+	}
+	sleep_on(me, EDGE);
+	return NULL;
+}
+
+static struct queue *wait_by(const struct sleeper *me, enum way way)
+{
+	bool blocks = way == BLOCK || way == POLL_BLOCKING, changed = false;
+	struct channel *readable;
+
+	count((enum count)way);
+	for (int i = 0; i < me->of; i++)
+		changed = set_blocking(me->channels[i], blocks) || changed;
+	/*
+	 * A channel whose queues were armed in non-blocking mode may be readable without an event.
+	 * To take it in blocking mode would be to sleep on that channel alone.
+	 */
+	if (changed && blocks && me->of > 1)
+		each_queue(me, arm);
+	if (way == BLOCK)
+		return take(me->channels[0]);
+	if (way == EDGE)
+		return wait_for_edge(me);
+	readable = sleep_on(me, way);
+	return readable != NULL ? take(readable) : NULL;
 }
 
 /* The way of the next wait: the channel's for some time. */
-static enum way next_way(struct channel *channel)
+static enum way next_way(const struct sleeper *me)
 {
+	struct channel *channel = me->channels[0];
 	int habit = channel->habit, alone = soloist;
 
-	if (alone != NOBODY && channel != &channels[alone])
+	if (alone != NOBODY && !waits_on(me, &channels[alone]))
 		return POLL_BLOCKING;
 	if (atomic_fetch_sub(&channel->left, 1) <= 0) {
 		channel->habit = habit = (int)chance(WAYS);
 		channel->left = 1 + (int)chance(STRETCH);
 	}
-	return habit == MIXED ? chance(MIXED) : (enum way)habit;
+	if (habit == MIXED)
+		habit = (int)chance(MIXED);
+	return habit == BLOCK && me->of > 1 ? LEVEL : (enum way)habit;
 }
 
 static void *sleep_and_serve(void *of)
@@ -173,10 +221,10 @@ static void *sleep_and_serve(void *of)
 	mine = &me->chance;
 	me->tid = (int)syscall(SYS_gettid);
 	if (!me->has_begun)
-		each_queue(me->channel, arm_and_drain);
+		each_queue(me, arm_and_drain);
 	me->has_begun = true;
 	for (;;) {
-		me->way = next_way(me->channel);
+		me->way = next_way(me);
 		me->waits = true;
 		struct queue *queue = wait_by(me, me->way);
 		me->waits = false;
@@ -187,7 +235,7 @@ static void *sleep_and_serve(void *of)
 		if (chance(50) == 0)
 			pause_us(chance(THINK_US));
 		if (chance(100) == 0)
-			poll_busily(me->channel);
+			poll_busily(me);
 	}
 	return NULL;
 }

@@ -62,7 +62,7 @@ static bool all_sleep(const struct channel *channel, bool tells)
 		struct sleeper *sleeper = &sleepers[i];
 		char state = state_of_thread(sleeper->tid);
 
-		if (sleeper->channel != channel)
+		if (!waits_on(sleeper, channel))
 			continue;
 		all = all && sleeper->waits && state == 'S';
 		if (tells)
