@@ -232,13 +232,17 @@ fn ask(way: &impl Way, case: Case) -> Duration {
             begun.elapsed() / (2 * MESSAGES)
         }
         Case::Stream => {
-            for message in 0..MESSAGES {
-                if message >= DEPTH / 2 {
-                    way.take_send();
+            let mut under_way = 0;
+            for _ in 0..MESSAGES {
+                while under_way == DEPTH / 2 {
+                    under_way -= way.take_sends();
                 }
                 way.post_send(64);
+                under_way += 1;
             }
-            (0..DEPTH / 2).for_each(|_| way.take_send());
+            while under_way > 0 {
+                under_way -= way.take_sends();
+            }
             // The last one has come when this one comes.
             way.take_receive();
             let time = begun.elapsed() / MESSAGES;
@@ -260,9 +264,11 @@ fn serve(way: &impl Way, case: Case) {
             }
         }
         Case::Stream => {
-            for _ in 0..MESSAGES {
-                way.take_receive();
-                way.post_receive();
+            let mut left = MESSAGES;
+            while left > 0 {
+                let came = way.take_receives();
+                (0..came).for_each(|_| way.post_receive());
+                left -= came;
             }
             way.post_send(64);
             way.take_send();

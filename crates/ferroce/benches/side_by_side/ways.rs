@@ -1,10 +1,11 @@
 //! The two ways: this crate, and the functions of C on objects that it has made.
 #![allow(unsafe_code, reason = "the calls that a C program makes")]
 
+use std::cell::RefCell;
 use std::ptr;
 
 use ferroce::Provider;
-use ferroce::cq::CompletionQueue;
+use ferroce::cq::{CompletionBuffer, CompletionQueue};
 use ferroce::device::{Context, GidType};
 use ferroce::mem::{Access, MemoryRegion, ProtectionDomain, RemoteAccess};
 use ferroce::qp::{LinkParameters, Operation, QueuePair, QueuePairAddress, QueuePairBuilder};
@@ -25,6 +26,8 @@ pub(crate) struct End {
     received: CompletionQueue,
     queue_pair: QueuePair<Rc>,
     region: MemoryRegion,
+    /// What was taken last, of several.
+    taken: RefCell<CompletionBuffer>,
 }
 
 impl End {
@@ -49,6 +52,7 @@ impl End {
             received,
             queue_pair,
             region,
+            taken: RefCell::default(),
         };
         (new, address)
     }
@@ -59,6 +63,14 @@ impl End {
         a.connect(&to_b);
         b.connect(&to_a);
         [a, b]
+    }
+
+    #[inline(always)]
+    fn take_from(&self, queue: &CompletionQueue) -> u32 {
+        let mut taken = self.taken.borrow_mut();
+        let count = queue.poll_into(&mut taken).unwrap();
+        assert!(taken.iter().all(|completion| completion.status().is_ok()));
+        u32::try_from(count).unwrap()
     }
 
     pub(crate) fn connect(&self, peer: &QueuePairAddress) {
@@ -75,6 +87,10 @@ pub(crate) trait Way {
     fn take_receive(&self);
     /// Polls until a message was sent.
     fn take_send(&self);
+    /// Takes the messages that have come, as many as one call gives. Returns how many.
+    fn take_receives(&self) -> u32;
+    /// Takes the messages that were sent in the same way.
+    fn take_sends(&self) -> u32;
 }
 
 /// By this crate.
@@ -109,6 +125,16 @@ impl Way for Safe {
     #[inline(always)]
     fn take_send(&self) {
         assert!(self.0.sent.spin().unwrap().result.is_ok());
+    }
+
+    #[inline(always)]
+    fn take_receives(&self) -> u32 {
+        self.0.take_from(&self.0.received)
+    }
+
+    #[inline(always)]
+    fn take_sends(&self) -> u32 {
+        self.0.take_from(&self.0.sent)
     }
 }
 
@@ -148,6 +174,18 @@ impl Raw {
         // SAFETY: a live queue, which nothing else polls, and room for one completion.
         while unsafe { (self.poll_cq)(queue.as_raw(), 1, &raw mut place) } == 0 {}
         assert_eq!(place.status, IBV_WC_SUCCESS);
+    }
+
+    #[inline(always)]
+    fn take_several(&self, queue: &CompletionQueue) -> u32 {
+        let mut places = [const { ibv_wc::zeroed() }; CompletionBuffer::ROOM];
+        let room = i32::try_from(places.len()).unwrap();
+        // SAFETY: a live queue, which nothing else polls, and room for as many completions.
+        let count = unsafe { (self.poll_cq)(queue.as_raw(), room, places.as_mut_ptr()) };
+        let count = u32::try_from(count).unwrap();
+        let are_right = |place: &ibv_wc| place.status == IBV_WC_SUCCESS;
+        assert!(places[..count as usize].iter().all(are_right));
+        count
     }
 }
 
@@ -192,5 +230,15 @@ impl Way for Raw {
     #[inline(always)]
     fn take_send(&self) {
         self.take(&self.end.sent);
+    }
+
+    #[inline(always)]
+    fn take_receives(&self) -> u32 {
+        self.take_several(&self.end.received)
+    }
+
+    #[inline(always)]
+    fn take_sends(&self) -> u32 {
+        self.take_several(&self.end.sent)
     }
 }
