@@ -2,8 +2,8 @@
 //!
 //! A program may make or end thousands of connections at once. The receive buffer of a host with
 //! the usual limits holds a few hundred datagrams, and a MAD that is lost costs seconds. So bursts
-//! go out at a pace that a peer can follow. A MAD that comes shows that a peer follows: connections
-//! that are made and ended one after another do not wait.
+//! go out at a pace that a peer can follow. What comes in a conversation shows that a peer follows:
+//! connections that are made and ended one after another do not wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::base::addressing::Addressing;
 const BURST: u32 = 64;
 /// After that, one per this time.
 const INTERVAL: Duration = Duration::from_micros(50);
-/// MADs that may go out for one that has come: none asks for more of the side that sent it (RTU and
-/// DREQ).
+/// MADs that may go out for one that has come in a conversation: it asks for no more (RTU and DREQ).
+/// A request gives no leave: its sender may have lied about its address.
 const PER_ANSWER: u32 = 2;
 /// MADs that wait go out in lots, so that the device thread sleeps in between.
 const LOT: u32 = 16;
@@ -55,7 +55,7 @@ impl Pace {
         allowed
     }
 
-    /// A MAD of another host has come that was wanted.
+    /// A MAD of another host has come in a conversation.
     fn give_back(&mut self) {
         let earlier = self.full_at.0.saturating_sub(nanos(INTERVAL * PER_ANSWER));
         self.full_at = Time(earlier);
@@ -77,7 +77,7 @@ impl Work<'_> {
         }
     }
 
-    /// A MAD of another host has come that was wanted.
+    /// A MAD of another host has come in a conversation.
     pub(super) fn on_answer(&mut self) {
         self.state.pace.give_back();
         self.send_waiting();

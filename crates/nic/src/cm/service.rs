@@ -204,12 +204,11 @@ impl CmService {
         let taken = self.step(|work| {
             let before = work.state.requests;
             let knows = work.on_wire(from, to, mad);
-            let wanted = knows || work.state.requests > before;
-            if wanted {
+            if knows && !is_stray {
                 work.on_answer();
             }
             work.pump();
-            wanted
+            knows || work.state.requests > before
         }) == Some(true);
         let now = host.now();
         let took = now.since(begun).min(STRAY_MOST);

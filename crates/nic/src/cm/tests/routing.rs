@@ -346,3 +346,20 @@ fn answers_let_what_waits_for_the_pace_go() {
     let requests = std::iter::from_fn(|| next(&p.server_events));
     assert_eq!(requests.count(), 100 - 64, "no time has passed");
 }
+
+#[test]
+fn requests_alone_give_no_leave_to_answer_them_faster() {
+    let p = Pair::new(1, "10.0.0.2");
+    let _clients: Vec<_> = (0..100)
+        .map(|_| p.client.connecting(&p.client_events, p.to))
+        .collect();
+    p.net.pass(Duration::from_millis(10));
+    for request in std::iter::from_fn(|| next(&p.server_events)) {
+        request.id.reject(b"").unwrap();
+    }
+    p.net.settle();
+    let rejected = || std::iter::from_fn(|| next(&p.client_events)).count();
+    assert_eq!(rejected(), 64);
+    p.net.pass(Duration::from_millis(10));
+    assert_eq!(rejected(), 100 - 64);
+}
