@@ -8,7 +8,7 @@
 //! goes by experience: after looks that brought nothing it leaves out more and more chances, and
 //! comes back to them now and then.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use ferroce_proto::time::Time;
@@ -64,6 +64,8 @@ pub struct Habit {
 }
 
 impl Habit {
+    const NEW: Self = Self { misses: 0, skip: 0 };
+
     /// There is a chance: whether to take it.
     pub fn tries(&mut self) -> bool {
         let tries = self.skip == 0;
@@ -116,6 +118,9 @@ pub fn look_on(
 
 /// What experience says of looks before a sleep, in each way. For a leader, and for threads and
 /// tasks that wait for more than the device's events.
+///
+/// No call waits for another thread: a chance at which the value is in use is left out. So signal
+/// handlers may look, too, and children of `fork` whose parent had a thread in a call.
 #[derive(Debug, Default)]
 pub struct Looks(Mutex<Habits>);
 
@@ -126,14 +131,27 @@ struct Habits {
 }
 
 impl Looks {
-    fn habits(&self) -> MutexGuard<'_, Habits> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// No experience yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Mutex::new(Habits {
+            spinning: Habit::NEW,
+            yielding: Habit::NEW,
+        }))
+    }
+
+    fn habits(&self) -> Option<MutexGuard<'_, Habits>> {
+        match self.0.try_lock() {
+            Ok(habits) => Some(habits),
+            Err(TryLockError::Poisoned(habits)) => Some(habits.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Begins a look in the ways that pay; `spins` if the first may be one that keeps the
     /// processor. `None`: it does not pay now.
     pub fn begin(&self, spins: bool) -> Option<Look<'_>> {
-        let mut habits = self.habits();
+        let mut habits = self.habits()?;
         let way = if spins && habits.spinning.tries() {
             Patience::Spinning
         } else if habits.yielding.tries() {
@@ -142,12 +160,23 @@ impl Looks {
             return None;
         };
         drop(habits);
-        let since = clock::monotonic();
-        Some(Look {
+        Some(self.look(way, way.lasts()))
+    }
+
+    /// Begins a look that yields and lasts for so long, less than a millisecond. `None`: it does
+    /// not pay now.
+    pub fn begin_yielding(&self, lasts: Duration) -> Option<Look<'_>> {
+        let tries = self.habits()?.yielding.tries();
+        tries.then(|| self.look(Patience::Yielding, lasts))
+    }
+
+    fn look(&self, way: Patience, lasts: Duration) -> Look<'_> {
+        Look {
             of: self,
             way,
-            since,
-        })
+            lasts,
+            since: clock::monotonic(),
+        }
     }
 
     /// Looks with `look` until it finds something. `None`: nothing came, or it does not pay now to
@@ -172,6 +201,7 @@ impl Looks {
 pub struct Look<'a> {
     of: &'a Looks,
     way: Patience,
+    lasts: Duration,
     since: Time,
 }
 
@@ -180,15 +210,27 @@ impl Look<'_> {
     /// that is learnt.
     pub fn goes_on(&mut self) -> bool {
         let now = clock::monotonic();
-        if now.since(self.since) >= self.way.lasts() {
+        if now.since(self.since) >= self.lasts {
             self.learn(false, now);
-            if self.way == Patience::Yielding || !self.of.habits().yielding.tries() {
+            if self.way == Patience::Yielding || !self.yields_next() {
                 return false;
             }
             (self.way, self.since) = (Patience::Yielding, now);
+            self.lasts = self.way.lasts();
         }
         self.way.pause();
         true
+    }
+
+    fn yields_next(&self) -> bool {
+        let habits = self.of.habits();
+        habits.is_some_and(|mut habits| habits.yielding.tries())
+    }
+
+    /// How long it has lasted.
+    #[must_use]
+    pub fn lasted(&self) -> Duration {
+        clock::monotonic().since(self.since)
     }
 
     /// The look is over. `paid`: something came.
@@ -197,7 +239,9 @@ impl Look<'_> {
     }
 
     fn learn(&self, paid: bool, now: Time) {
-        let mut habits = self.of.habits();
+        let Some(mut habits) = self.of.habits() else {
+            return;
+        };
         match self.way {
             Patience::Spinning => habits.spinning.learn(paid),
             Patience::Yielding => habits.yielding.learn_yielding(paid, now.since(self.since)),
@@ -242,6 +286,26 @@ mod tests {
             Looks::default().begin(false).unwrap().way,
             Patience::Yielding
         );
+    }
+
+    #[test]
+    fn a_look_at_a_value_in_use_is_left_out() {
+        let of = Looks::new();
+        let look = of.begin_yielding(Duration::from_micros(1)).unwrap();
+        let used = of.0.lock();
+        look.end(false);
+        assert!(of.begin(true).is_none() && of.begin_yielding(SLICE).is_none());
+        drop(used);
+        assert!(of.begin_yielding(SLICE).is_some(), "nothing was learnt");
+    }
+
+    #[test]
+    fn a_look_lasts_as_long_as_its_caller_says() {
+        let of = Looks::new();
+        let lasts = Duration::from_micros(300);
+        let mut look = of.begin_yielding(lasts).unwrap();
+        while look.goes_on() {}
+        assert!(look.lasted() >= lasts);
     }
 
     #[test]

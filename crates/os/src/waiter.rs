@@ -227,6 +227,12 @@ fn interrupts(before: &libc::sigset_t) -> bool {
 
 /// Whether a signal has a handler, and one without `SA_RESTART`.
 fn ends_calls(signal: c_int) -> bool {
+    restarts(signal) == Some(false)
+}
+
+/// Whether calls go on behind a signal's handler (`SA_RESTART`). `None`: it has no handler.
+#[must_use]
+pub fn restarts(signal: c_int) -> Option<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: no new action is given; the old one is written, and all zeroes are a valid one.
     let action = unsafe {
@@ -234,7 +240,7 @@ fn ends_calls(signal: c_int) -> bool {
         action.assume_init()
     };
     let has_handler = ![libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction);
-    has_handler && action.sa_flags & libc::SA_RESTART == 0
+    has_handler.then_some(action.sa_flags & libc::SA_RESTART != 0)
 }
 
 #[cfg(test)]

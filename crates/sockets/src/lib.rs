@@ -15,6 +15,7 @@
 //! | `replace` | puts a stream under a TCP socket's number |
 //! | `stand_in` | whether a descriptor is such a stream |
 //! | `data` | where streams and TCP differ, and what makes them alike |
+//! | `look`, `attempt` | looks before a call sleeps, and the calls that they make |
 //! | `table` | what this process knows of its numbers, as a hint |
 //! | `hide`, `kept` | descriptors that the program does not see |
 //! | `hooks` | the C library's functions that are stood in front of |
@@ -23,6 +24,7 @@
 //! `docs/design/sockets.md` says why it is so.
 
 mod address;
+mod attempt;
 mod connect;
 mod count;
 mod data;
@@ -35,6 +37,7 @@ mod hooks;
 mod kept;
 mod listener;
 mod lock;
+mod look;
 mod next;
 mod offers;
 mod patience;
@@ -44,4 +47,5 @@ mod signals;
 mod stand_in;
 mod sys;
 mod table;
+mod timeout;
 mod token;

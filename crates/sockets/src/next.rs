@@ -21,17 +21,23 @@ impl Next {
 
     /// Its address, never null.
     pub(crate) fn address(&self) -> *mut c_void {
+        let found = self.find();
+        assert!(
+            !found.is_null(),
+            "invariant: the C library has {:?}, or no program could call it",
+            self.name
+        );
+        found
+    }
+
+    /// Its address. Null where the C library is older than the function.
+    pub(crate) fn find(&self) -> *mut c_void {
         let known = self.address.load(Ordering::Relaxed);
         if !known.is_null() {
             return known;
         }
         // SAFETY: a string. Threads that look at the same time find the same.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        assert!(
-            !found.is_null(),
-            "invariant: the C library has {:?}, or no program could call it",
-            self.name
-        );
         self.address.store(found, Ordering::Relaxed);
         found
     }

@@ -6,14 +6,14 @@
 //! a descriptor or an upgrade, never a byte.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::address::Meaning;
 use crate::sys::{self, SocketEnd};
 use crate::{filter, lock, offers};
 
 /// Numbers from here on are not remembered.
-const NUMBERS: usize = 1 << 16;
+pub(crate) const NUMBERS: usize = 1 << 16;
 /// Room for a number, one higher, in an entry.
 const FIELD: u32 = 20;
 const FIELD_MASK: u64 = (1 << FIELD) - 1;
@@ -30,10 +30,18 @@ pub(crate) enum Kind {
     Listener,
     /// A stream in the place of a TCP connection, which is hidden beside it.
     StandIn,
+    /// An epoll set in which a stand-in is, or was.
+    Watcher,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Other, Self::Fresh, Self::Listener, Self::StandIn];
+    const ALL: [Self; 5] = [
+        Self::Other,
+        Self::Fresh,
+        Self::Listener,
+        Self::StandIn,
+        Self::Watcher,
+    ];
 }
 
 /// Bits of an entry.
@@ -46,6 +54,10 @@ pub(crate) mod flag {
     pub(crate) const RESETS: u8 = 4;
     /// `shutdown(2)` of this number ended the sending side: asked if the TCP socket is lost.
     pub(crate) const SENT_ALL: u8 = 8;
+    /// Receives sleep (no `O_NONBLOCK`). The program may change that where nobody sees it.
+    pub(crate) const SLEEPS: u8 = 16;
+    /// Receives do not sleep.
+    pub(crate) const RETURNS: u8 = 32;
 }
 
 /// An entry.
@@ -74,6 +86,8 @@ static TABLE: [Slot; NUMBERS] = [const {
 }; NUMBERS];
 /// Counts `fork`: what was fresh before is not fresh afterwards.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Whether there has been a stand-in.
+static USED: AtomicBool = AtomicBool::new(false);
 
 /// The process whose table this is; 0 before the first use.
 static OWNER: AtomicI32 = AtomicI32::new(0);
@@ -162,6 +176,23 @@ pub(crate) fn is_stand_in(fd: RawFd) -> bool {
     })
 }
 
+/// Whether any descriptor may be a stand-in.
+pub(crate) fn has_stand_ins() -> bool {
+    USED.load(Ordering::Relaxed) && !filter::is_installed()
+}
+
+/// A stand-in was put into an epoll set.
+pub(crate) fn watches(set: RawFd) {
+    let kind = Kind::Watcher;
+    if get(set).kind != kind {
+        let entry = Entry {
+            kind,
+            ..Entry::default()
+        };
+        self::set(set, entry);
+    }
+}
+
 /// Whether anything is known of a descriptor.
 pub(crate) fn is_known(fd: RawFd) -> bool {
     slot(fd).is_some_and(|slot| slot.word.load(Ordering::Relaxed) != 0) && !filter::is_installed()
@@ -185,6 +216,9 @@ pub(crate) fn has_room(fd: RawFd) -> bool {
 pub(crate) fn set(fd: RawFd, entry: Entry) {
     if let Some(slot) = slot(fd).filter(|_| is_own()) {
         release(fd);
+        if entry.kind == Kind::StandIn {
+            USED.store(true, Ordering::Relaxed);
+        }
         slot.cookie.store(entry.cookie, Ordering::Relaxed);
         slot.word.store(pack(&entry), Ordering::Release);
     }

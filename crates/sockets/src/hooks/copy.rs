@@ -7,10 +7,11 @@ use crate::errno::kept;
 use crate::listener;
 use crate::next::hooks;
 use crate::replace::copied;
-use crate::table::{self, Kind};
+use crate::table::{self, Kind, flag};
 
 const FIOCLEX: c_ulong = 0x5451;
 const FIONCLEX: c_ulong = 0x5450;
+const FIONBIO: c_ulong = 0x5421;
 
 /// An open file is about to get another number or an epoll set. This comes before the call, as the
 /// number's open file may change here.
@@ -54,6 +55,13 @@ fn inherits(fd: c_int, flags: c_int) {
     }
 }
 
+/// Whether receives sleep may have changed.
+fn sleeps_anew(fd: c_int) {
+    if table::is_stand_in(fd) {
+        table::remove_flags(fd, flag::SLEEPS | flag::RETURNS);
+    }
+}
+
 fn before(fd: c_int, command: c_int) {
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         spoil(fd);
@@ -65,6 +73,10 @@ fn controlled(fd: c_int, command: c_int, argument: *mut c_void, result: c_int) -
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copy(fd, result),
         libc::F_SETFD if result == 0 => {
             inherits(fd, c_int::try_from(argument.addr()).unwrap_or(0));
+            result
+        }
+        libc::F_SETFL => {
+            sleeps_anew(fd);
             result
         }
         _ => result,
@@ -108,6 +120,7 @@ hooks! {
         match request {
             FIOCLEX if result == 0 => inherits(fd, libc::FD_CLOEXEC),
             FIONCLEX if result == 0 => inherits(fd, 0),
+            FIONBIO => sleeps_anew(fd),
             _ => {}
         }
         result
@@ -118,6 +131,10 @@ hooks! {
             spoil(fd);
         }
         // SAFETY: what the program passed.
-        unsafe { next()(set, operation, fd, event) }
+        let result = unsafe { next()(set, operation, fd, event) };
+        if result == 0 && operation != libc::EPOLL_CTL_DEL && table::is_stand_in(fd) {
+            kept(|| table::watches(set));
+        }
+        result
     }
 }

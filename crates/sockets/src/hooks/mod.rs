@@ -15,4 +15,6 @@ mod filter;
 mod open;
 mod option;
 mod receive;
+mod select;
 mod send;
+mod wait;

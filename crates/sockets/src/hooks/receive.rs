@@ -2,13 +2,72 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::attempt::{self, Outcome, Room, some_bytes};
 use crate::data::{discard, ended};
 use crate::errno::{self, kept};
+use crate::look::{self, Ends, Looked};
 use crate::next::hooks;
-use crate::{stand_in, table};
+use crate::table::{self, flag};
+use crate::{stand_in, sys};
 
 /// Longest address of an internet socket. A stream's name that says a connection is longer.
 const INTERNET: usize = size_of::<libc::sockaddr_in6>();
+
+/// Flags of receives before which a thread does not look: they do not sleep, or not for the first
+/// bytes alone.
+const NO_LOOKS: c_int = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_OOB | libc::MSG_ERRQUEUE;
+/// Most vectors of a call.
+const VECTORS: c_int = 1024;
+
+/// A receive on a descriptor, with looks (`attempt`) before it sleeps (`go`).
+fn receive(
+    fd: c_int,
+    room: usize,
+    flags: c_int,
+    attempt: impl FnMut() -> Outcome,
+    go: impl FnOnce() -> isize,
+) -> isize {
+    let looks = room > 0 && flags & NO_LOOKS == 0 && table::is_stand_in(fd);
+    let found = looks.then(|| look(fd, attempt)).flatten();
+    found.unwrap_or_else(|| {
+        let result = go();
+        if looks && result < 0 && errno::now() == libc::EAGAIN {
+            // Its time is over, or it does not sleep since nobody knows when.
+            table::remove_flags(fd, flag::SLEEPS);
+        }
+        result
+    })
+}
+
+/// What a look found: what the receive returns. `None`: it is to be made as it is.
+fn look(fd: c_int, mut attempt: impl FnMut() -> Outcome) -> Option<isize> {
+    if table::get(fd).flags & flag::RETURNS != 0 {
+        return None;
+    }
+    let looked = look::on(
+        fd,
+        Ends::Receive(fd),
+        || sleeps(fd),
+        || some_bytes(attempt()),
+    );
+    match looked {
+        Looked::Found(Ok(length)) => Some(isize::try_from(length).unwrap_or(isize::MAX)),
+        // The number is another file's.
+        Looked::Found(Err(libc::ENOTSOCK)) | Looked::Nothing(_) => None,
+        Looked::Found(Err(error)) => Some(errno::fail(error)),
+        Looked::Interrupted => Some(errno::fail(libc::EINTR)),
+    }
+}
+
+/// Whether receives on a stand-in sleep. The table remembers the answer.
+fn sleeps(fd: c_int) -> bool {
+    if table::get(fd).flags & flag::SLEEPS != 0 {
+        return true;
+    }
+    let sleeps = sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|f| f & libc::O_NONBLOCK == 0);
+    table::add_flags(fd, if sleeps { flag::SLEEPS } else { flag::RETURNS });
+    sleeps
+}
 
 /// What a receive on a descriptor returns.
 fn received(fd: c_int, room: usize, go: impl FnOnce() -> isize) -> isize {
@@ -20,7 +79,7 @@ fn received(fd: c_int, room: usize, go: impl FnOnce() -> isize) -> isize {
         0 if room > 0 => ended(fd),
         -1 if errno::now() == libc::ECONNRESET => {
             // The program knows, so the next write fails as well.
-            table::add_flags(fd, table::flag::PEER_GONE);
+            table::add_flags(fd, flag::PEER_GONE);
             -1
         }
         result => result,
@@ -71,16 +130,28 @@ fn hides_sender(fd: c_int, length: libc::socklen_t) -> bool {
     length > 0 && may_be && kept(|| stand_in::of(fd)).is_some()
 }
 
+/// Room of a call for which the C library ends the program if there is less than it asks for.
+const fn looked_into(length: usize, room: usize) -> usize {
+    if length <= room { length } else { 0 }
+}
+
 hooks! {
     read: fn(fd: c_int, bytes: *mut c_void, length: usize) -> isize, |next| {
         // SAFETY: what the program passed.
-        received(fd, length, || unsafe { next()(fd, bytes, length) })
+        let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), 0) };
+        // SAFETY: what the program passed.
+        let go = || unsafe { next()(fd, bytes, length) };
+        received(fd, length, || receive(fd, length, 0, attempt, go))
     }
 
     readv: fn(fd: c_int, vectors: *const libc::iovec, count: c_int) -> isize, |next| {
         let room = usize::from(count > 0);
         // SAFETY: what the program passed.
-        received(fd, room, || unsafe { next()(fd, vectors, count) })
+        let attempt = || unsafe { attempt::receive_pieces(fd, vectors, count) };
+        let looks = usize::from((1..=VECTORS).contains(&count));
+        // SAFETY: what the program passed.
+        let go = || unsafe { next()(fd, vectors, count) };
+        received(fd, room, || receive(fd, looks, 0, attempt, go))
     }
 
     recv: fn(fd: c_int, bytes: *mut c_void, length: usize, flags: c_int) -> isize, |next| {
@@ -91,7 +162,10 @@ hooks! {
             return discard(fd, length, flags);
         }
         // SAFETY: what the program passed.
-        received(fd, length, || unsafe { next()(fd, bytes, length, flags) })
+        let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), flags) };
+        // SAFETY: what the program passed.
+        let go = || unsafe { next()(fd, bytes, length, flags) };
+        received(fd, length, || receive(fd, length, flags, attempt, go))
     }
 
     recvfrom: fn(
@@ -108,10 +182,16 @@ hooks! {
         if discards(fd, flags) {
             return discard(fd, length, flags);
         }
+        let to = Room { bytes, length, address, address_length };
         // SAFETY: what the program passed.
+        let attempt = || unsafe { attempt::receive(fd, to, flags) };
+        // SAFETY: what the program passed.
+        let go = || unsafe { next()(fd, bytes, length, flags, address, address_length) };
+        let looks = length;
+        // SAFETY: both pass the address to the kernel.
         unsafe {
             received_from(fd, length, address, address_length, || {
-                next()(fd, bytes, length, flags, address, address_length)
+                receive(fd, looks, flags, attempt, go)
             })
         }
     }
@@ -119,7 +199,11 @@ hooks! {
     // What the C library's headers make of the calls where they know the room.
     __read_chk: fn(fd: c_int, bytes: *mut c_void, length: usize, room: usize) -> isize, |next| {
         // SAFETY: what the program passed.
-        received(fd, length, || unsafe { next()(fd, bytes, length, room) })
+        let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), 0) };
+        // SAFETY: what the program passed.
+        let go = || unsafe { next()(fd, bytes, length, room) };
+        let looks = looked_into(length, room);
+        received(fd, length, || receive(fd, looks, 0, attempt, go))
     }
 
     __recv_chk: fn(
@@ -136,7 +220,11 @@ hooks! {
             return discard(fd, length, flags);
         }
         // SAFETY: what the program passed.
-        received(fd, length, || unsafe { next()(fd, bytes, length, room, flags) })
+        let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), flags) };
+        // SAFETY: what the program passed.
+        let go = || unsafe { next()(fd, bytes, length, room, flags) };
+        let looks = looked_into(length, room);
+        received(fd, length, || receive(fd, looks, flags, attempt, go))
     }
 
     __recvfrom_chk: fn(
@@ -154,10 +242,16 @@ hooks! {
         if discards(fd, flags) {
             return discard(fd, length, flags);
         }
+        let to = Room { bytes, length, address, address_length };
         // SAFETY: what the program passed.
+        let attempt = || unsafe { attempt::receive(fd, to, flags) };
+        // SAFETY: what the program passed.
+        let go = || unsafe { next()(fd, bytes, length, room, flags, address, address_length) };
+        let looks = looked_into(length, room);
+        // SAFETY: both pass the address to the kernel.
         unsafe {
             received_from(fd, length, address, address_length, || {
-                next()(fd, bytes, length, room, flags, address, address_length)
+                receive(fd, looks, flags, attempt, go)
             })
         }
     }
@@ -167,7 +261,9 @@ hooks! {
             return errno::fail(libc::EAGAIN);
         }
         // SAFETY: what the program passed.
-        let result = unsafe { next()(fd, message, flags) };
+        let attempt = || unsafe { attempt::receive_message(fd, message, flags) };
+        // SAFETY: what the program passed.
+        let result = receive(fd, 1, flags, attempt, || unsafe { next()(fd, message, flags) });
         if result < 0 {
             return received(fd, 0, || result);
         }

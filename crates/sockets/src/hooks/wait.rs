@@ -1,0 +1,208 @@
+//! Calls that wait for several descriptors: `epoll_wait(2)`, `poll(2)` and their kinds.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use libc::{epoll_event, nfds_t, pollfd, sigset_t, timespec};
+
+use crate::attempt::{self, Outcome, some_events};
+use crate::look::{self, Ends, Looked};
+use crate::next::{Next, hooks};
+use crate::signals::Set;
+use crate::table::{self, Kind};
+use crate::timeout::{Passed, Timeout};
+use crate::{errno, sys};
+
+/// What a call that waits looks by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct By {
+    /// The number whose experience counts.
+    pub(super) number: c_int,
+    /// Signals that the call blocks.
+    pub(super) blocked: Set,
+}
+
+/// A call that waits, with looks (`attempt`) before it sleeps. `go` makes it after looks that
+/// lasted for so long.
+pub(super) fn wait(
+    by: Option<By>,
+    mut attempt: impl FnMut() -> Outcome,
+    go: impl FnOnce(Duration) -> c_int,
+) -> c_int {
+    let Some(By { number, blocked }) = by else {
+        return go(Duration::ZERO);
+    };
+    let ends = Ends::Wait(blocked);
+    match look::on(number, ends, || true, || some_events(attempt())) {
+        Looked::Found(Ok(count)) => count,
+        Looked::Found(Err(error)) => errno::fail(error),
+        Looked::Interrupted => errno::fail(libc::EINTR),
+        Looked::Nothing(lasted) => go(lasted),
+    }
+}
+
+/// Signals that a call blocks: none if it leaves them as they are. None if they cannot be read.
+///
+/// # Safety
+/// Null, or what the program passed as a set.
+pub(super) unsafe fn blocked(mask: *const sigset_t) -> Option<Set> {
+    if mask.is_null() {
+        return Some(0);
+    }
+    let is_readable = errno::kept(|| sys::is_readable(mask.cast(), size_of::<Set>()));
+    // SAFETY: as many bytes can be read.
+    is_readable.then(|| unsafe { mask.cast::<Set>().read_unaligned() })
+}
+
+/// An epoll set, if a stand-in is in it and the call may wait for long.
+unsafe fn watcher(set: c_int, is_long: impl FnOnce() -> bool, mask: *const sigset_t) -> Option<By> {
+    if table::get(set).kind != Kind::Watcher || !is_long() {
+        return None;
+    }
+    // SAFETY: as the caller says.
+    let blocked = unsafe { blocked(mask) }?;
+    Some(By {
+        number: set,
+        blocked,
+    })
+}
+
+/// The descriptors of a `poll(2)`, if a stand-in is among them and the call may wait for long.
+unsafe fn polled(
+    fds: *const pollfd,
+    count: nfds_t,
+    is_long: impl FnOnce() -> bool,
+    mask: *const sigset_t,
+) -> Option<By> {
+    if !table::has_stand_ins() || !is_long() {
+        return None;
+    }
+    let count = usize::try_from(count).ok()?;
+    let length = count.checked_mul(size_of::<pollfd>())?;
+    if !errno::kept(|| sys::is_readable(fds.cast(), length)) {
+        return None;
+    }
+    let mut numbers = (0..count).map(|at| {
+        // SAFETY: as many can be read, as the kernel has just said.
+        unsafe { (*fds.add(at)).fd }
+    });
+    let number = numbers.find(|fd| table::is_stand_in(*fd))?;
+    // SAFETY: as the caller says.
+    let blocked = unsafe { blocked(mask) }?;
+    Some(By { number, blocked })
+}
+
+const NO_MASK: *const sigset_t = std::ptr::null();
+
+hooks! {
+    epoll_wait: fn(set: c_int, to: *mut epoll_event, room: c_int, timeout: c_int) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        unsafe {
+            let by = watcher(set, || timeout.is_long(), NO_MASK);
+            wait(by, || attempt::events(set, to, room), |lasted| {
+                next()(set, to, room, timeout.less(lasted))
+            })
+        }
+    }
+
+    epoll_pwait: fn(
+        set: c_int,
+        to: *mut epoll_event,
+        room: c_int,
+        timeout: c_int,
+        mask: *const sigset_t
+    ) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        unsafe {
+            let by = watcher(set, || timeout.is_long(), mask);
+            wait(by, || attempt::events(set, to, room), |lasted| {
+                next()(set, to, room, timeout.less(lasted), mask)
+            })
+        }
+    }
+
+    // Older C libraries lack it, and a program may see by this that it has it.
+    epoll_pwait2: fn(
+        set: c_int,
+        to: *mut epoll_event,
+        room: c_int,
+        timeout: *const timespec,
+        mask: *const sigset_t
+    ) -> c_int, |next| {
+        static NEXT: Next = Next::new(c"epoll_pwait2");
+        // SAFETY: what the program passed.
+        unsafe {
+            let timeout = Passed::new(timeout);
+            let by = watcher(set, || timeout.is_long(), mask);
+            wait(by, || attempt::events(set, to, room), |lasted| {
+                timeout.with_less(lasted, |left| {
+                    if NEXT.find().is_null() {
+                        return attempt::sleep_for_events(set, to, room, left, mask);
+                    }
+                    next()(set, to, room, left, mask)
+                })
+            })
+        }
+    }
+
+    poll: fn(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        unsafe {
+            let by = polled(fds, count, || timeout.is_long(), NO_MASK);
+            wait(by, || attempt::poll(fds, count), |lasted| {
+                next()(fds, count, timeout.less(lasted))
+            })
+        }
+    }
+
+    ppoll: fn(
+        fds: *mut pollfd,
+        count: nfds_t,
+        timeout: *const timespec,
+        mask: *const sigset_t
+    ) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        unsafe {
+            let timeout = Passed::new(timeout);
+            let by = polled(fds, count, || timeout.is_long(), mask);
+            wait(by, || attempt::poll(fds, count), |lasted| {
+                timeout.with_less(lasted, |left| next()(fds, count, left, mask))
+            })
+        }
+    }
+
+    // What the C library's headers make of the calls where they know the room.
+    __poll_chk: fn(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        unsafe {
+            let by = polled(fds, count, || timeout.is_long(), NO_MASK);
+            let by = by.filter(|_| fits(count, room));
+            wait(by, || attempt::poll(fds, count), |lasted| {
+                next()(fds, count, timeout.less(lasted), room)
+            })
+        }
+    }
+
+    __ppoll_chk: fn(
+        fds: *mut pollfd,
+        count: nfds_t,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+        room: usize
+    ) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        unsafe {
+            let timeout = Passed::new(timeout);
+            let by = polled(fds, count, || timeout.is_long(), mask);
+            let by = by.filter(|_| fits(count, room));
+            wait(by, || attempt::poll(fds, count), |lasted| {
+                timeout.with_less(lasted, |left| next()(fds, count, left, mask, room))
+            })
+        }
+    }
+}
+
+/// Whether there is room for so many. The C library ends the program otherwise.
+fn fits(count: nfds_t, room: usize) -> bool {
+    usize::try_from(count).is_ok_and(|count| count <= room / size_of::<pollfd>())
+}

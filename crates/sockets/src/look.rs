@@ -1,0 +1,145 @@
+//! Looks before a call of the program's sleeps for a stand-in.
+//!
+//! A wake-up takes longer than a peer takes to answer. So the thread makes the call without a wait
+//! first, and again and again for a little, and gives its processor to others in between
+//! ([`Looks`]). Experience belongs to a number, as it is the peer behind it that answers soon or
+//! late: the descriptor of a receive, the set of an `epoll_wait`, the first stand-in of a `poll`.
+//! Two threads with one number share it.
+//!
+//! Invariant: a signal that comes during a look ends the call that it would have ended.
+//! Enforced by: signals are blocked during a look, and looked for at its end.
+//! If broken: a program that stops a thread by a signal waits for ever.
+//!
+//! A receive in a signal handler may come here: nothing is allocated, and no lock is waited for.
+
+use std::os::fd::RawFd;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ferroce_os::environment::variable;
+use ferroce_os::linger::{Look, Looks};
+
+use crate::signals::{self, Blocked, Set};
+use crate::table::NUMBERS;
+use crate::{errno, sys};
+
+/// The variable: microseconds.
+const VARIABLE: &str = "FERROCE_SOCKETS_LOOK";
+/// Two wake-ups of a machine on which they take long.
+const USUAL: u64 = 50;
+/// Signals wait for the end of a look.
+const MOST: u64 = 500;
+
+static LONGEST: OnceLock<Duration> = OnceLock::new();
+static LOOKS: [Looks; NUMBERS] = [const { Looks::new() }; NUMBERS];
+
+unsafe extern "C" {
+    fn pthread_testcancel();
+}
+
+/// Reads the variable. There are no looks before.
+pub(crate) fn find_out() {
+    LONGEST.get_or_init(|| {
+        let text = variable(VARIABLE).and_then(|value| value.into_string().ok());
+        let said = text.and_then(|text| text.parse().ok());
+        Duration::from_micros(said.unwrap_or(USUAL).min(MOST))
+    });
+}
+
+/// How long a look lasts, at the longest. `None`: there are none.
+pub(crate) fn longest() -> Option<Duration> {
+    LONGEST.get().copied().filter(|longest| !longest.is_zero())
+}
+
+/// What ends the call, if it sleeps, besides what it waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ends {
+    /// A signal whose handler has not `SA_RESTART`, and every one with a handler if the socket has
+    /// a time for receives (signal(7)).
+    Receive(RawFd),
+    /// Every signal with a handler that is not in this set.
+    Wait(Set),
+}
+
+impl Ends {
+    fn ended(self, signals: &Blocked) -> bool {
+        match self {
+            Self::Receive(fd) => signals.ended(0, || has_timeout(fd)),
+            Self::Wait(blocked) => signals.ended(blocked, || true),
+        }
+    }
+}
+
+fn has_timeout(fd: RawFd) -> bool {
+    let none = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    let time = sys::option(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, none);
+    time.is_ok_and(|time| time.tv_sec != 0 || time.tv_usec != 0)
+}
+
+/// How a look ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked<T> {
+    /// It found something.
+    Found(T),
+    /// A signal has come, whose handler has run: EINTR.
+    Interrupted,
+    /// Nothing came for so long: the call is to sleep.
+    Nothing(Duration),
+}
+
+/// Looks with `look`, which makes the call without a wait, as long as experience says that it pays.
+/// `sleeps` is asked once if there is nothing: whether the call would sleep.
+pub(crate) fn on<T>(
+    number: RawFd,
+    ends: Ends,
+    sleeps: impl FnOnce() -> bool,
+    look: impl FnMut() -> Option<T>,
+) -> Looked<T> {
+    let looks = usize::try_from(number).ok().and_then(|at| LOOKS.get(at));
+    let begun = looks.zip(longest());
+    match begun.and_then(|(looks, longest)| looks.begin_yielding(longest)) {
+        // The call that sleeps is a place where a thread may be cancelled.
+        Some(begun) => {
+            // SAFETY: this thread holds nothing.
+            unsafe { pthread_testcancel() };
+            errno::kept(|| go_on(begun, ends, sleeps, look))
+        }
+        None => Looked::Nothing(Duration::ZERO),
+    }
+}
+
+fn go_on<T>(
+    mut begun: Look<'_>,
+    ends: Ends,
+    sleeps: impl FnOnce() -> bool,
+    mut look: impl FnMut() -> Option<T>,
+) -> Looked<T> {
+    // What is there already says nothing about looks.
+    if let Some(found) = look() {
+        return Looked::Found(found);
+    }
+    if !sleeps() {
+        return Looked::Nothing(Duration::ZERO);
+    }
+    let signals = signals::block();
+    loop {
+        if let Some(found) = look() {
+            begun.end(true);
+            return Looked::Found(found);
+        }
+        if !begun.goes_on() {
+            break;
+        }
+    }
+    let lasted = begun.lasted();
+    let ended = ends.ended(&signals);
+    drop(signals);
+    if ended {
+        Looked::Interrupted
+    } else {
+        Looked::Nothing(lasted)
+    }
+}
