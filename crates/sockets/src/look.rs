@@ -143,3 +143,83 @@ fn go_on<T>(
         Looked::Nothing(lasted)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    extern "C" fn handle(_signal: libc::c_int) {}
+
+    /// Looks in which a signal comes whose handler has `SA_RESTART`.
+    fn interrupted(number: RawFd, ends: Ends) -> Looked<()> {
+        // SAFETY: a handler that does nothing, and a signal to this thread.
+        let raise = || unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handle as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
+            libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2);
+        };
+        let mut looks = 0;
+        let looked = on(
+            number,
+            ends,
+            || true,
+            || {
+                looks += 1;
+                // The first look is made before signals are blocked.
+                (looks > 1).then(raise);
+                None
+            },
+        );
+        assert!(looks > 1);
+        match looked {
+            Looked::Nothing(lasted) => {
+                assert!(lasted >= Duration::from_micros(USUAL));
+                Looked::Nothing(Duration::ZERO)
+            }
+            other => other,
+        }
+    }
+
+    #[test]
+    fn a_handler_that_lets_calls_go_on_ends_those_that_it_would_end_without_a_look() {
+        find_out();
+        let nothing = Looked::Nothing(Duration::ZERO);
+        let (socket, _other) = UnixStream::pair().expect("sockets");
+        // Of each number nothing is known yet.
+        let fd = socket.as_raw_fd();
+        assert_eq!(interrupted(40_001, Ends::Receive(fd)), nothing);
+        assert_eq!(interrupted(40_002, Ends::Wait(0)), Looked::Interrupted);
+        let blocked = 1 << (libc::SIGUSR2 - 1);
+        assert_eq!(interrupted(40_003, Ends::Wait(blocked)), nothing);
+        let time = Some(Duration::from_secs(1));
+        socket.set_read_timeout(time).expect("an option");
+        assert_eq!(interrupted(40_004, Ends::Receive(fd)), Looked::Interrupted);
+    }
+
+    #[test]
+    fn a_call_that_would_not_sleep_does_not_look() {
+        find_out();
+        let mut looks = 0;
+        let looked: Looked<()> = on(
+            40_005,
+            Ends::Wait(0),
+            || false,
+            || {
+                looks += 1;
+                None
+            },
+        );
+        assert_eq!((looked, looks), (Looked::Nothing(Duration::ZERO), 1));
+        let looked = on(40_005, Ends::Wait(0), || panic!("it has found"), || Some(7));
+        assert_eq!(looked, Looked::Found(7));
+        assert_eq!(
+            on(-1, Ends::Wait(0), || true, || Some(7)),
+            Looked::Nothing(Duration::ZERO)
+        );
+    }
+}

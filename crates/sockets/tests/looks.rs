@@ -1,0 +1,454 @@
+//! Looks before a sleep change nothing of what calls return: signals, timeouts, cancellation, sets
+//! that several threads wait on, sockets that do not block.
+
+mod common;
+
+use std::ffi::{c_int, c_void};
+use std::io::{Error, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{PATIENCE, Random, finished, is_stream, pair, program};
+
+/// How long a look lasts, in microseconds.
+const LOOK: &str = "FERROCE_SOCKETS_LOOK";
+/// Rounds in each of which a look goes on.
+const ROUNDS: usize = 60;
+/// A timeout, and what a call may take beyond it on a busy machine.
+const TIMEOUT_MS: c_int = 20;
+
+fn run(name: &str, look: &str) -> String {
+    finished(
+        program(name, true)
+            .env(LOOK, look)
+            .spawn()
+            .expect("a process"),
+    )
+}
+
+/// The ways to wait for a socket.
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Read,
+    ReadPieces,
+    Receive,
+    ReceiveMessage,
+    Epoll,
+    EpollMask,
+    EpollTime,
+    Poll,
+    PollMask,
+    Select,
+    SelectMask,
+}
+
+const CALLS: [Call; 11] = [
+    Call::Read,
+    Call::ReadPieces,
+    Call::Receive,
+    Call::ReceiveMessage,
+    Call::Epoll,
+    Call::EpollMask,
+    Call::EpollTime,
+    Call::Poll,
+    Call::PollMask,
+    Call::Select,
+    Call::SelectMask,
+];
+
+/// A set that watches one socket.
+fn set_of(socket: &TcpStream, events: c_int) -> c_int {
+    let mut event = libc::epoll_event {
+        events: events.cast_unsigned(),
+        u64: 0,
+    };
+    // SAFETY: a structure of this function.
+    unsafe {
+        let set = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+        let done = libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, socket.as_raw_fd(), &raw mut event);
+        assert_eq!(done, 0);
+        set
+    }
+}
+
+impl Call {
+    const fn receives(self) -> bool {
+        matches!(
+            self,
+            Self::Read | Self::ReadPieces | Self::Receive | Self::ReceiveMessage
+        )
+    }
+
+    /// Waits for a byte, at most for so many milliseconds; below 0 for ever. Receives have their
+    /// socket's time. `set` watches the socket.
+    fn make(self, socket: &TcpStream, set: c_int, milliseconds: c_int) -> isize {
+        let fd = socket.as_raw_fd();
+        let mut byte = 0_u8;
+        let at: *mut c_void = (&raw mut byte).cast();
+        let mut vector = libc::iovec {
+            iov_base: at,
+            iov_len: 1,
+        };
+        let mut time = libc::timespec {
+            tv_sec: i64::from(milliseconds / 1000),
+            tv_nsec: i64::from(milliseconds.max(0) % 1000) * 1_000_000,
+        };
+        let time = if milliseconds < 0 {
+            std::ptr::null_mut()
+        } else {
+            &raw mut time
+        };
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        let mut poll = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: structures of this function, for which zeroes are values.
+        unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            let mut read: libc::fd_set = std::mem::zeroed();
+            libc::FD_SET(fd, &raw mut read);
+            let null = std::ptr::null_mut();
+            let result = match self {
+                Self::Read => return libc::read(fd, at, 1),
+                Self::ReadPieces => return libc::readv(fd, &raw const vector, 1),
+                Self::Receive => return libc::recv(fd, at, 1, 0),
+                Self::ReceiveMessage => {
+                    let mut message: libc::msghdr = std::mem::zeroed();
+                    message.msg_iov = &raw mut vector;
+                    message.msg_iovlen = 1;
+                    return libc::recvmsg(fd, &raw mut message, 0);
+                }
+                Self::Epoll => libc::epoll_wait(set, &raw mut event, 1, milliseconds),
+                Self::EpollMask => {
+                    libc::epoll_pwait(set, &raw mut event, 1, milliseconds, &raw const none)
+                }
+                Self::EpollTime => {
+                    libc::epoll_pwait2(set, &raw mut event, 1, time, std::ptr::null())
+                }
+                Self::Poll => libc::poll(&raw mut poll, 1, milliseconds),
+                Self::PollMask => libc::ppoll(&raw mut poll, 1, time, &raw const none),
+                Self::Select => {
+                    let mut left = libc::timeval {
+                        tv_sec: i64::from(milliseconds / 1000),
+                        tv_usec: i64::from(milliseconds.max(0) % 1000) * 1000,
+                    };
+                    let left = if time.is_null() { null } else { &raw mut left };
+                    libc::select(fd + 1, &raw mut read, null.cast(), null.cast(), left.cast())
+                }
+                Self::SelectMask => libc::pselect(
+                    fd + 1,
+                    &raw mut read,
+                    null.cast(),
+                    null.cast(),
+                    time,
+                    &raw const none,
+                ),
+            };
+            result as isize
+        }
+    }
+}
+
+fn error() -> Option<c_int> {
+    Error::last_os_error().raw_os_error()
+}
+
+/// Whether a thread has blocked its signals, as during a look.
+fn looks(thread: c_int) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status"));
+    let status = status.expect("a thread");
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let blocked = u64::from_str_radix(blocked.expect("its signals").trim(), 16);
+    blocked.expect("a set") & 1 << (libc::SIGUSR1 - 1) != 0
+}
+
+static HANDLED: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn handle(_signal: c_int) {
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Installs a handler without `SA_RESTART`.
+fn install() {
+    // SAFETY: a handler that does nothing but count.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handle as *const () as usize;
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()),
+            0
+        );
+    }
+}
+
+/// Interrupts a call of a new thread. The set stays open, as nothing may be known of the next one's
+/// number. Returns whether it looked when the first signal was sent, and
+/// how many signals it took.
+fn interrupt(call: Call) -> (bool, usize) {
+    let [client, _server] = pair();
+    assert!(is_stream(&client));
+    let set = set_of(&client, libc::EPOLLIN);
+    let number = AtomicU32::new(0);
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // SAFETY: takes no pointers.
+            let own = unsafe { libc::syscall(libc::SYS_gettid) };
+            number.store(u32::try_from(own).expect("a number"), Ordering::SeqCst);
+            assert_eq!(call.make(&client, set, -1), -1);
+            assert_eq!(error(), Some(libc::EINTR), "{call:?}");
+        });
+        let until = Instant::now() + PATIENCE;
+        while number.load(Ordering::SeqCst) == 0 {
+            assert!(Instant::now() < until, "the thread begins");
+        }
+        let own = c_int::try_from(number.load(Ordering::SeqCst)).expect("a number");
+        // A look may be over before it is seen.
+        let look = Instant::now() + Duration::from_millis(20);
+        let mut looked = looks(own);
+        while !looked && Instant::now() < look {
+            looked = looks(own);
+        }
+        let mut signals = 0;
+        loop {
+            // SAFETY: takes no pointers; a thread of this process, or one that has just ended.
+            unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), own, libc::SIGUSR1) };
+            signals += 1;
+            let next = Instant::now() + Duration::from_secs(1);
+            while Instant::now() < next && !thread.is_finished() {
+                thread::yield_now();
+            }
+            if thread.is_finished() {
+                break;
+            }
+            assert!(Instant::now() < until, "{call:?} ends");
+        }
+        thread.join().expect("a thread");
+        (looked, signals)
+    })
+}
+
+/// Signals to threads that look.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn interrupted() {
+    install();
+    // Nothing may be known of the next socket's number.
+    let mut kept = Vec::new();
+    for call in CALLS {
+        let (mut looked, mut lost) = (0, 0);
+        for _ in 0..ROUNDS / 6 {
+            let (looks, signals) = interrupt(call);
+            looked += usize::from(looks);
+            lost += signals - 1;
+            kept.extend(pair());
+        }
+        println!("# {call:?} {} {}", looked > 0, lost < 3);
+    }
+}
+
+#[test]
+fn a_signal_ends_a_call_that_looks() {
+    let told = run("interrupted", "500");
+    let expected = CALLS.map(|call| format!("# {call:?} true true"));
+    assert_eq!(told, expected.join("\n"));
+}
+
+/// Calls whose time is over.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn timed() {
+    let [client, server] = pair();
+    let set = set_of(&client, libc::EPOLLIN);
+    let time = Duration::from_millis(TIMEOUT_MS.unsigned_abs().into());
+    client.set_read_timeout(Some(time)).expect("an option");
+    for call in CALLS {
+        // Some of them look.
+        for _ in 0..3 {
+            let start = Instant::now();
+            let result = call.make(&client, set, TIMEOUT_MS);
+            assert!(start.elapsed() >= time, "{call:?} {:?}", start.elapsed());
+            let expected = if call.receives() { -1 } else { 0 };
+            assert_eq!(result, expected, "{call:?}");
+            if call.receives() {
+                assert_eq!(error(), Some(libc::EAGAIN), "{call:?}");
+            }
+        }
+        (&server).write_all(b"b").expect("a write");
+        assert_eq!(call.make(&client, set, 60_000), 1, "{call:?}");
+        if !call.receives() {
+            assert_eq!((&client).read(&mut [0]).expect("the byte"), 1);
+        }
+    }
+    println!("# done");
+}
+
+#[test]
+fn a_call_that_looks_ends_when_its_time_is_over() {
+    assert_eq!(run("timed", "500"), "# done");
+}
+
+/// A socket that does not block, then does, then not.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn nonblocking() {
+    let [client, server] = pair();
+    for _ in 0..20 {
+        client.set_nonblocking(true).expect("a flag");
+        for call in CALLS.into_iter().filter(|call| call.receives()) {
+            assert_eq!(call.make(&client, -1, 0), -1);
+            assert_eq!(error(), Some(libc::EAGAIN));
+        }
+        client.set_nonblocking(false).expect("a flag");
+        let writer = thread::spawn({
+            let server = server.try_clone().expect("a copy");
+            move || (&server).write_all(b"b").expect("a write")
+        });
+        assert_eq!(Call::Read.make(&client, -1, 0), 1);
+        writer.join().expect("a thread");
+    }
+    println!("# done");
+}
+
+#[test]
+fn whether_a_socket_blocks_is_asked_again_when_that_changes() {
+    assert_eq!(run("nonblocking", "500"), "# done");
+}
+
+extern "C" fn make_call(argument: *mut c_void) -> *mut c_void {
+    // SAFETY: what `cancelled` passes.
+    let (call, socket, set) = unsafe { &*argument.cast::<(Call, TcpStream, c_int)>() };
+    loop {
+        call.make(socket, *set, -1);
+    }
+}
+
+/// Threads that are cancelled while they look or sleep.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn cancelled() {
+    unsafe extern "C" {
+        fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+    }
+    let mut random = Random(7);
+    for call in CALLS {
+        for _ in 0..ROUNDS / 6 {
+            let [client, _server] = pair();
+            let set = set_of(&client, libc::EPOLLIN);
+            let mut argument = (call, client, set);
+            let mut thread = 0;
+            // SAFETY: the argument lives until the thread is joined.
+            unsafe {
+                let at = (&raw mut argument).cast();
+                let none = std::ptr::null();
+                assert_eq!(
+                    libc::pthread_create(&raw mut thread, none, make_call, at),
+                    0
+                );
+                let until = Instant::now() + Duration::from_micros(random.below(1000) as u64);
+                while Instant::now() < until {
+                    std::hint::spin_loop();
+                }
+                assert_eq!(pthread_cancel(thread), 0);
+                assert_eq!(libc::pthread_join(thread, std::ptr::null_mut()), 0);
+                libc::close(set);
+            }
+        }
+    }
+    println!("# done");
+}
+
+#[test]
+fn a_thread_that_looks_can_be_cancelled() {
+    assert_eq!(run("cancelled", "500"), "# done");
+}
+
+/// Threads that wait on one set with a socket that is armed again after each byte.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn shared() {
+    let [client, server] = pair();
+    let oneshot = libc::EPOLLIN | libc::EPOLLONESHOT;
+    let set = set_of(&client, oneshot);
+    let (inside, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while taken.load(Ordering::SeqCst) < ROUNDS * 10 {
+                    match Call::Epoll.make(&client, set, TIMEOUT_MS) {
+                        0 => continue,
+                        result => assert_eq!(result, 1),
+                    }
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                    let mut byte = [0];
+                    (&client).read_exact(&mut byte).expect("a byte");
+                    taken.fetch_add(1, Ordering::SeqCst);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    let mut event = libc::epoll_event {
+                        events: oneshot.cast_unsigned(),
+                        u64: 0,
+                    };
+                    let (how, fd) = (libc::EPOLL_CTL_MOD, client.as_raw_fd());
+                    // SAFETY: a structure of this function.
+                    assert_eq!(unsafe { libc::epoll_ctl(set, how, fd, &raw mut event) }, 0);
+                }
+            });
+        }
+        for sent in 0..ROUNDS * 10 {
+            (&server).write_all(b"b").expect("a write");
+            let until = Instant::now() + PATIENCE;
+            while sent % 7 == 0 && taken.load(Ordering::SeqCst) <= sent {
+                assert!(Instant::now() < until, "the byte is taken");
+                thread::yield_now();
+            }
+        }
+    });
+    println!("# {}", taken.load(Ordering::SeqCst) == ROUNDS * 10);
+}
+
+#[test]
+fn a_byte_is_told_to_one_of_the_threads_that_look() {
+    assert_eq!(run("shared", "500"), "# true");
+}
+
+/// Bytes there and back, of which each comes while the other end looks; edge-triggered.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn exchanged() {
+    for call in CALLS {
+        let [client, server] = pair();
+        let edge = libc::EPOLLIN | libc::EPOLLET;
+        let sets = [set_of(&client, edge), set_of(&server, edge)];
+        let receive = |socket: &TcpStream, set| {
+            assert_eq!(call.make(socket, set, 60_000), 1, "{call:?}");
+            if !call.receives() {
+                (&*socket).read_exact(&mut [0]).expect("a byte");
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS * 5 {
+                    receive(&server, sets[1]);
+                    (&server).write_all(b"b").expect("a write");
+                }
+            });
+            for _ in 0..ROUNDS * 5 {
+                (&client).write_all(b"b").expect("a write");
+                receive(&client, sets[0]);
+            }
+        });
+    }
+    println!("# done");
+}
+
+#[test]
+fn bytes_that_come_during_a_look_are_delivered() {
+    for look in ["500", "50", "0"] {
+        assert_eq!(run("exchanged", look), "# done");
+    }
+}
