@@ -53,6 +53,9 @@ const CROWDED: u32 = 1 << 12;
 /// Length from which on another program had the processor during a try: far longer than a look,
 /// shorter than the time that the kernel gives a program.
 const SLICE: Duration = Duration::from_millis(1);
+/// Length from which on another program had the processor during a pause: some times what the
+/// system call takes, less than a short run of another program between two switches.
+const SWITCH: Duration = Duration::from_nanos(1500);
 
 /// What experience says of something that pays or does not.
 #[derive(Debug, Default)]
@@ -176,6 +179,7 @@ impl Looks {
             way,
             lasts,
             since: clock::monotonic(),
+            gave: false,
         }
     }
 
@@ -203,6 +207,8 @@ pub struct Look<'a> {
     way: Patience,
     lasts: Duration,
     since: Time,
+    /// Whether another program had the processor in the last pause.
+    gave: bool,
 }
 
 impl Look<'_> {
@@ -219,6 +225,7 @@ impl Look<'_> {
             self.lasts = self.way.lasts();
         }
         self.way.pause();
+        self.gave = clock::monotonic().since(now) >= SWITCH;
         true
     }
 
@@ -236,6 +243,13 @@ impl Look<'_> {
     /// The look is over. `paid`: something came.
     pub fn end(self, paid: bool) {
         self.learn(paid, clock::monotonic());
+    }
+
+    /// Something came, for which a sleep would have cost this thread little more than a pause. So
+    /// the look paid only if the peer did not run on this processor in the last pause: if it did,
+    /// the peer's wake-up and the switches were the same as with a sleep.
+    pub fn end_beside_peer(self) {
+        self.learn(!self.gave, clock::monotonic());
     }
 
     fn learn(&self, paid: bool, now: Time) {
@@ -297,6 +311,19 @@ mod tests {
         assert!(of.begin(true).is_none() && of.begin_yielding(SLICE).is_none());
         drop(used);
         assert!(of.begin_yielding(SLICE).is_some(), "nothing was learnt");
+    }
+
+    #[test]
+    fn a_look_whose_peer_ran_on_the_same_processor_does_not_pay() {
+        let of = Looks::new();
+        let begun = |gave| {
+            let mut look = of.begin_yielding(SLICE).unwrap();
+            look.gave = gave;
+            look
+        };
+        begun(false).end_beside_peer();
+        begun(true).end_beside_peer();
+        assert!(of.begin_yielding(SLICE).is_none());
     }
 
     #[test]

@@ -125,13 +125,10 @@ fn go_on<T>(
         return Looked::Nothing(Duration::ZERO);
     }
     let signals = signals::block();
-    loop {
+    while begun.goes_on() {
         if let Some(found) = look() {
-            begun.end(true);
+            begun.end_beside_peer();
             return Looked::Found(found);
-        }
-        if !begun.goes_on() {
-            break;
         }
     }
     let lasted = begun.lasted();
