@@ -20,7 +20,7 @@ use ferroce_os::environment::variable;
 use ferroce_os::linger::{Look, Looks};
 
 use crate::signals::{self, Blocked, Set};
-use crate::table::NUMBERS;
+use crate::table::{self, NUMBERS};
 use crate::{errno, sys};
 
 /// The variable: microseconds.
@@ -29,6 +29,9 @@ const VARIABLE: &str = "FERROCE_SOCKETS_LOOK";
 const USUAL: u64 = 50;
 /// Signals wait for the end of a look.
 const MOST: u64 = 500;
+/// Most stand-ins of a call that looks. One that waits for many has much to do when it wakes up:
+/// a sleep gathers what comes, and a look would take it one by one.
+const FEW: usize = 4;
 
 static LONGEST: OnceLock<Duration> = OnceLock::new();
 static LOOKS: [Looks; NUMBERS] = [const { Looks::new() }; NUMBERS];
@@ -77,6 +80,17 @@ fn has_timeout(fd: RawFd) -> bool {
     };
     let time = sys::option(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, none);
     time.is_ok_and(|time| time.tv_sec != 0 || time.tv_usec != 0)
+}
+
+/// The stand-in whose experience counts of those that a call waits for, if they are few.
+pub(crate) fn first_of_few(mut stand_ins: impl Iterator<Item = RawFd>) -> Option<RawFd> {
+    let first = stand_ins.next();
+    first.filter(|_| stand_ins.nth(FEW - 1).is_none())
+}
+
+/// Whether an epoll set watches stand-ins, and few.
+pub(crate) fn watches_few(set: RawFd) -> bool {
+    (1..=FEW).contains(&usize::from(table::watched(set)))
 }
 
 /// How a look ended.
@@ -196,6 +210,21 @@ mod tests {
         let time = Some(Duration::from_secs(1));
         socket.set_read_timeout(time).expect("an option");
         assert_eq!(interrupted(40_004, Ends::Receive(fd)), Looked::Interrupted);
+    }
+
+    #[test]
+    fn a_call_that_waits_for_many_does_not_look() {
+        let of = |count: usize| first_of_few((7..).take(count));
+        assert_eq!(
+            [of(0), of(1), of(FEW), of(FEW + 1)],
+            [None, Some(7), Some(7), None]
+        );
+        let set = 40_006;
+        assert!(!watches_few(set));
+        (0..FEW).for_each(|_| table::watches(set, true));
+        assert!(watches_few(set));
+        table::watches(set, true);
+        assert!(!watches_few(set));
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Listener,
     /// A stream in the place of a TCP connection, which is hidden beside it.
     StandIn,
-    /// An epoll set in which a stand-in is, or was.
+    /// An epoll set in which stand-ins are, or were. Its flags are their number.
     Watcher,
 }
 
@@ -65,7 +65,7 @@ pub(crate) mod flag {
 pub(crate) struct Entry {
     /// What the descriptor is.
     pub(crate) kind: Kind,
-    /// Bits of [`flag`].
+    /// Bits of [`flag`]; of an epoll set, a number.
     pub(crate) flags: u8,
     /// Hidden descriptors.
     pub(crate) hidden: [Option<RawFd>; 2],
@@ -181,15 +181,40 @@ pub(crate) fn has_stand_ins() -> bool {
     USED.load(Ordering::Relaxed) && !filter::is_installed()
 }
 
-/// A stand-in was put into an epoll set.
-pub(crate) fn watches(set: RawFd) {
-    let kind = Kind::Watcher;
-    if get(set).kind != kind {
-        let entry = Entry {
-            kind,
-            ..Entry::default()
-        };
+/// A stand-in was put into an epoll set, or (`more` is false) taken out. The flags of a set count
+/// them. Those that are closed in it stay counted. Some programs do this for each request, so it
+/// makes no system call, and a count that two threads change at once may lose one.
+pub(crate) fn watches(set: RawFd, more: bool) {
+    let Some(slot) = slot(set).filter(|_| !filter::is_installed()) else {
+        return;
+    };
+    let word = slot.word.load(Ordering::Relaxed);
+    let known = Some(unpack(word, 0)).filter(|entry| entry.kind == Kind::Watcher);
+    let flags = known.map_or(0, |entry| entry.flags);
+    let entry = Entry {
+        kind: Kind::Watcher,
+        flags: if more {
+            flags.saturating_add(1)
+        } else {
+            flags.saturating_sub(1)
+        },
+        ..Entry::default()
+    };
+    let (relaxed, new) = (Ordering::Relaxed, pack(&entry));
+    if known.is_some() {
+        let _ = slot.word.compare_exchange(word, new, relaxed, relaxed);
+    } else if more {
         self::set(set, entry);
+    }
+}
+
+/// Stand-ins that an epoll set watches, as far as is known.
+pub(crate) fn watched(set: RawFd) -> u8 {
+    let entry = get(set);
+    if entry.kind == Kind::Watcher {
+        entry.flags
+    } else {
+        0
     }
 }
 
@@ -337,6 +362,17 @@ mod tests {
             assert_eq!(unpack(pack(&entry), 77), entry);
         }
         assert_eq!(unpack(0, 0), Entry::default());
+    }
+
+    #[test]
+    fn a_set_counts_what_it_watches() {
+        let set = 60_001;
+        watches(set, false);
+        assert_eq!(get(set).kind, Kind::Other);
+        (0..300).for_each(|_| watches(set, true));
+        assert_eq!(watched(set), u8::MAX);
+        (0..300).for_each(|_| watches(set, false));
+        assert_eq!((get(set).kind, watched(set)), (Kind::Watcher, 0));
     }
 
     #[test]

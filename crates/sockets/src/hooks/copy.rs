@@ -132,8 +132,8 @@ hooks! {
         }
         // SAFETY: what the program passed.
         let result = unsafe { next()(set, operation, fd, event) };
-        if result == 0 && operation != libc::EPOLL_CTL_DEL && table::is_stand_in(fd) {
-            kept(|| table::watches(set));
+        if result == 0 && operation != libc::EPOLL_CTL_MOD && table::is_stand_in(fd) {
+            kept(|| table::watches(set, operation == libc::EPOLL_CTL_ADD));
         }
         result
     }

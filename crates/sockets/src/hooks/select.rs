@@ -7,6 +7,7 @@ use libc::{fd_set, sigset_t, timespec, timeval};
 
 use super::wait::{By, blocked, wait};
 use crate::attempt::{self, Outcome};
+use crate::look::first_of_few;
 use crate::next::hooks;
 use crate::timeout::{Passed, Timeout};
 use crate::{errno, sys, table};
@@ -35,7 +36,7 @@ impl Sets {
         usize::try_from(self.count).map_or(0, |count| count.div_ceil(64))
     }
 
-    /// What the call asks for, if a stand-in is in it, it may wait for long, and no set is longer
+    /// What the call asks for, if few stand-ins are in it, it may wait for long, and no set is longer
     /// than a `fd_set` or cannot be read.
     ///
     /// # Safety
@@ -89,13 +90,13 @@ impl Sets {
     }
 }
 
-/// The first stand-in in any of the sets.
+/// The first stand-in in any of the sets, if they are few.
 fn stand_in_of(sets: &[Words; 3], count: c_int) -> Option<c_int> {
     let is_asked = |fd: &c_int| {
         let at = usize::try_from(*fd).unwrap_or(0);
         sets.iter().any(|set| set[at / 64] >> (at % 64) & 1 == 1)
     };
-    (0..count).find(|fd| is_asked(fd) && table::is_stand_in(*fd))
+    first_of_few((0..count).filter(|fd| is_asked(fd) && table::is_stand_in(*fd)))
 }
 
 hooks! {

@@ -9,9 +9,8 @@ use crate::attempt::{self, Outcome, some_events};
 use crate::look::{self, Ends, Looked};
 use crate::next::{Next, hooks};
 use crate::signals::Set;
-use crate::table::{self, Kind};
 use crate::timeout::{Passed, Timeout};
-use crate::{errno, sys};
+use crate::{errno, sys, table};
 
 /// What a call that waits looks by.
 #[derive(Clone, Copy, Debug)]
@@ -54,9 +53,9 @@ pub(super) unsafe fn blocked(mask: *const sigset_t) -> Option<Set> {
     is_readable.then(|| unsafe { mask.cast::<Set>().read_unaligned() })
 }
 
-/// An epoll set, if a stand-in is in it and the call may wait for long.
+/// An epoll set, if few stand-ins are in it and the call may wait for long.
 unsafe fn watcher(set: c_int, is_long: impl FnOnce() -> bool, mask: *const sigset_t) -> Option<By> {
-    if table::get(set).kind != Kind::Watcher || !is_long() {
+    if !look::watches_few(set) || !is_long() {
         return None;
     }
     // SAFETY: as the caller says.
@@ -67,7 +66,7 @@ unsafe fn watcher(set: c_int, is_long: impl FnOnce() -> bool, mask: *const sigse
     })
 }
 
-/// The descriptors of a `poll(2)`, if a stand-in is among them and the call may wait for long.
+/// The descriptors of a `poll(2)`, if few stand-ins are among them and the call may wait for long.
 unsafe fn polled(
     fds: *const pollfd,
     count: nfds_t,
@@ -82,11 +81,11 @@ unsafe fn polled(
     if !errno::kept(|| sys::is_readable(fds.cast(), length)) {
         return None;
     }
-    let mut numbers = (0..count).map(|at| {
+    let numbers = (0..count).map(|at| {
         // SAFETY: as many can be read, as the kernel has just said.
         unsafe { (*fds.add(at)).fd }
     });
-    let number = numbers.find(|fd| table::is_stand_in(*fd))?;
+    let number = look::first_of_few(numbers.filter(|fd| table::is_stand_in(*fd)))?;
     // SAFETY: as the caller says.
     let blocked = unsafe { blocked(mask) }?;
     Some(By { number, blocked })
