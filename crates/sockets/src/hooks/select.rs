@@ -36,8 +36,8 @@ impl Sets {
         usize::try_from(self.count).map_or(0, |count| count.div_ceil(64))
     }
 
-    /// What the call asks for, if few stand-ins are in it, it may wait for long, and no set is longer
-    /// than a `fd_set` or cannot be read.
+    /// What the call asks for, if few stand-ins are in it, it may wait for long, and no set is
+    /// longer than a `fd_set` or cannot be read.
     ///
     /// # Safety
     /// The program's sets, and the signals that the call blocks.
