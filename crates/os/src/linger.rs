@@ -225,7 +225,7 @@ impl Look<'_> {
             self.lasts = self.way.lasts();
         }
         self.way.pause();
-        self.gave = clock::monotonic().since(now) >= SWITCH;
+        self.gave = self.way == Patience::Yielding && clock::monotonic().since(now) >= SWITCH;
         true
     }
 
