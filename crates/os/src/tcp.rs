@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
-use ferroce_proto::mr::{Backing, Piece};
+use ferroce_proto::mr::{Backing, Piece, Span};
 
 use crate::fd::Fd;
 use crate::memory::iovec;
@@ -236,11 +236,40 @@ impl TcpSocket {
                 null,
             )
         });
-        match got {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(e) => Err(e),
-        }
+        received(got)
+    }
+
+    /// As [`recv`](Self::recv), into registered memory first and then into the buffers.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv). EFAULT: memory is not mapped any more, and nothing was taken.
+    pub fn recv_into(
+        &self,
+        spans: &[Span<'_>],
+        buffers: &mut [&mut [u8]],
+    ) -> io::Result<Option<usize>> {
+        let of_memory = spans.iter().map(|&span| iovec(&Piece::Registered(span)));
+        let of_buffers = buffers.iter_mut().map(|buffer| libc::iovec {
+            iov_base: buffer.as_mut_ptr().cast(),
+            iov_len: buffer.len(),
+        });
+        let mut iovecs: Vec<libc::iovec> = of_memory.chain(of_buffers).collect();
+        // SAFETY: null pointers, lengths and flags, for which zero is a value.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = iovecs.as_mut_ptr();
+        header.msg_iovlen = sys::fit(iovecs.len());
+        // SAFETY: the header leads to the list, which lives through the call. The kernel writes to
+        // the buffers and to spans of registered memory, which is the program's to share, and
+        // answers EFAULT for what is not mapped.
+        let got = check_retry(|| unsafe {
+            libc::syscall(
+                libc::SYS_recvmsg,
+                self.as_raw_fd(),
+                &raw mut header,
+                libc::MSG_DONTWAIT,
+            )
+        });
+        received(got)
     }
 
     /// Nothing more is sent. The peer sees the end behind what TCP has.
@@ -274,6 +303,14 @@ impl AsRawFd for TcpSocket {
     }
 }
 
+/// What a call has received; `None`: nothing was there.
+fn received(got: io::Result<usize>) -> io::Result<Option<usize>> {
+    match got {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// Where the kernel reads a piece. A region without memory reads as zeros.
 fn source(piece: &Piece<'_>) -> libc::iovec {
     match piece {
@@ -304,6 +341,9 @@ fn plain_address(raw: &InetAddr) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use ferroce_proto::ids::{Key, PdId};
+    use ferroce_proto::mr::{Access, Region, Rights};
 
     use super::*;
     use crate::poll::{Interest, Poller};
@@ -349,6 +389,33 @@ mod tests {
         ready(&b, Interest::READ);
         assert_eq!(b.recv(&mut room).expect("the end"), Some(0));
         assert_eq!(a.recv(&mut room).expect("open"), None);
+    }
+
+    #[test]
+    fn bytes_are_received_into_memory_first_and_not_if_it_is_not_mapped() {
+        let (a, b) = pair();
+        let (pd, access) = (PdId(1), Access::LOCAL_WRITE);
+        let mut memory = [0_u8; 4];
+        let mut rights = Rights::default();
+        let start = memory.as_mut_ptr().expose_provenance() as u64;
+        let mapped = Region::new(pd, start, 4, access);
+        // No program has the first page.
+        let unmapped = Region::new(pd, 16, 4, access);
+        assert!(rights.insert(Key(1), mapped) && rights.insert(Key(2), unmapped));
+        let open = |key, at, len| rights.open(key, pd, at, len, access).expect("inside");
+        a.send(&[Piece::Inline(b"abcdefg")]).expect("room");
+        ready(&b, Interest::READ);
+        let mut room = [0; 8];
+        let refused = b.recv_into(&[open(Key(2), 16, 4)], &mut [&mut room]);
+        let errno = refused.expect_err("unmapped").raw_os_error();
+        assert_eq!(errno, Some(libc::EFAULT));
+        let spans = [open(Key(1), start + 2, 2), open(Key(1), start, 1)];
+        let (first, rest) = room.split_at_mut(1);
+        let got = b.recv_into(&spans, &mut [first, rest]);
+        assert_eq!(got.expect("bytes"), Some(7));
+        assert_eq!((&memory, &room[..4]), (b"c\0ab", &b"defg"[..]));
+        let got = b.recv_into(&spans, &mut [&mut room]);
+        assert_eq!(got.expect("open"), None);
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub(crate) fn pieces<'a>(
 }
 
 /// Bytes of a list where they are, if its keys open them for `need`.
-pub(super) fn pieces_of<'a>(
+pub(crate) fn pieces_of<'a>(
     rights: &'a Rights,
     Opener { pd, need }: Opener,
     sges: &[Sge],

@@ -11,7 +11,7 @@ use ferroce_os::clock;
 use ferroce_os::poll::{Interest, Poller};
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::{Agreement, Ticket};
-use ferroce_proto::mr::{Memory, Piece};
+use ferroce_proto::mr::{Memory, Piece, Span};
 use ferroce_proto::time::Time;
 
 pub(crate) use bad_network::{BadWayOut, StreamFaults};
@@ -92,7 +92,13 @@ pub(crate) struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
     Nothing,
-    Bytes(usize),
+    Bytes {
+        count: usize,
+        /// There was no room for more.
+        filled: bool,
+    },
+    /// Registered memory that was to be filled is not mapped any more.
+    Unmapped,
     /// The peer has closed its side.
     End,
     /// The connection is gone.
@@ -206,15 +212,16 @@ impl Stream {
 
     /// Reads what has come.
     pub(crate) fn read(&self, room: &mut [u8]) -> Came {
-        match self.socket.recv(room) {
-            Ok(None) => Came::Nothing,
-            Ok(Some(0)) => Came::End,
-            Ok(Some(bytes)) => Came::Bytes(bytes),
-            Err(e) => {
-                tracing::debug!(target: "ferroce::iwarp", "a connection is gone: {e}");
-                Came::Reset
-            }
-        }
+        let most = room.len();
+        came(self.socket.recv(room), most)
+    }
+
+    /// As [`read`](Self::read), into registered memory first and then into the buffers.
+    pub(crate) fn read_into(&self, spans: &[Span<'_>], buffers: &mut [&mut [u8]]) -> Came {
+        let of_memory: usize = spans.iter().map(Span::len).sum();
+        let of_buffers: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+        let got = self.socket.recv_into(spans, buffers);
+        came(got, of_memory + of_buffers)
     }
 
     /// Says that nothing follows.
@@ -238,9 +245,9 @@ impl Stream {
             match self.read(&mut room) {
                 Came::End | Came::Reset => return,
                 _ if left.is_zero() => return,
-                Came::Bytes(_) => {}
+                Came::Bytes { .. } => {}
                 Came::Nothing if poller.wait(&mut events, Some(left)).is_ok() => {}
-                Came::Nothing => return,
+                Came::Nothing | Came::Unmapped => return,
             }
         }
     }
@@ -258,6 +265,23 @@ pub(crate) fn send_whole(socket: &TcpSocket, frame: &[u8]) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(libc::ENOBUFS));
     }
     Ok(())
+}
+
+/// What a read has brought that had room for `most` bytes.
+fn came(got: io::Result<Option<usize>>, most: usize) -> Came {
+    match got {
+        Ok(None) => Came::Nothing,
+        Ok(Some(0)) => Came::End,
+        Ok(Some(count)) => Came::Bytes {
+            count,
+            filled: count == most,
+        },
+        Err(e) if e.raw_os_error() == Some(libc::EFAULT) => Came::Unmapped,
+        Err(e) => {
+            tracing::debug!(target: "ferroce::iwarp", "a connection is gone: {e}");
+            Came::Reset
+        }
+    }
 }
 
 fn obstacle(error: &io::Error) -> Obstacle {

@@ -34,7 +34,7 @@ const LAST_READS: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StreamTurn {
     Nothing,
-    /// No more than one read takes.
+    /// No more than there is room for.
     Little,
     /// More may be there.
     Much,
@@ -139,14 +139,24 @@ impl Qp {
 
     /// Takes what has come, within a turn.
     fn read_stream(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> StreamTurn {
-        let mut turn = StreamTurn::Nothing;
+        let (mut turn, mut all) = (StreamTurn::Nothing, 0);
         for _ in 0..READS {
-            match self.read_once(locked, room, now) {
-                Came::Nothing => return turn,
-                Came::Bytes(bytes) if bytes == room.len() => turn = StreamTurn::Much,
-                // To ask whether there is more would be a second system call for each message.
-                Came::Bytes(_) | Came::End | Came::Reset => return turn.max(StreamTurn::Little),
+            let came = self.read_once(locked, room, now);
+            if came == Came::Nothing {
+                break;
             }
+            turn = StreamTurn::Little;
+            let Came::Bytes { count, filled } = came else {
+                break;
+            };
+            all += count;
+            // To ask whether there is more would be a second system call for each message.
+            if !filled {
+                break;
+            }
+        }
+        if all >= room.len() {
+            turn = StreamTurn::Much;
         }
         turn
     }
@@ -156,15 +166,52 @@ impl Qp {
         let Some(stream) = &locked.stream else {
             return Came::Nothing;
         };
-        let (discards, came) = (stream.has_ended(), stream.read(room));
-        match came {
-            Came::Nothing => {}
-            Came::Bytes(_) if discards => {}
-            Came::Bytes(bytes) => {
-                self.tally.count_rx(1, bytes);
-                let bytes = &room[..bytes];
-                self.with_iwarp(locked, now, |iwarp, cx| iwarp.on_bytes(cx, bytes));
+        let discards = stream.has_ended();
+        let lands = !discards && iwarp_of(locked).is_some_and(|iwarp| iwarp.wants_receive());
+        if lands {
+            let came = self.read_landing(locked, room, now);
+            if came != Came::Unmapped {
+                return self.note_came(locked, came, now);
             }
+            // The transport refuses the segment when it has all of it.
+        }
+        let Some(stream) = &locked.stream else {
+            return Came::Nothing;
+        };
+        let came = stream.read(room);
+        if let Came::Bytes { count, .. } = came {
+            if discards {
+                return came;
+            }
+            self.with_iwarp(locked, now, |iwarp, cx| iwarp.on_bytes(cx, &room[..count]));
+        }
+        self.note_came(locked, came, now)
+    }
+
+    /// Reads long FPDUs to their places.
+    fn read_landing(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> Came {
+        let Some(stream) = locked.stream.take() else {
+            return Came::Nothing;
+        };
+        let mut came = Came::Nothing;
+        self.with_iwarp(locked, now, |iwarp, cx| {
+            iwarp.receive(cx, room, &mut |spans, buffers| {
+                came = stream.read_into(spans, buffers);
+                match came {
+                    Came::Bytes { count, .. } => count,
+                    _ => 0,
+                }
+            });
+        });
+        locked.stream = Some(stream);
+        came
+    }
+
+    /// Counts what a read has brought, or ends the stream.
+    fn note_came(&self, locked: &mut Locked, came: Came, now: Time) -> Came {
+        match came {
+            Came::Bytes { count, .. } => self.tally.count_rx(1, count),
+            Came::Nothing | Came::Unmapped => {}
             Came::End | Came::Reset => self.on_stream_closed(locked, came == Came::Reset, now),
         }
         came
@@ -286,7 +333,7 @@ impl Qp {
         let mut room = vec![0; LAST_ROOM];
         // A peer whose connection FERROCE_FAULT has cut goes on sending.
         let mut reads = (0..LAST_READS).map(|_| self.read_once(locked, &mut room, now));
-        let _ = reads.all(|came| matches!(came, Came::Bytes(_)));
+        let _ = reads.all(|came| matches!(came, Came::Bytes { .. }));
         if locked.stream.is_some() {
             self.on_stream_closed(locked, true, now);
         }

@@ -1,9 +1,8 @@
 //! The byte stream to ULPDUs: length, markers, pad and CRC (RFC 5044, 4).
 
-use alloc::vec::Vec;
-
 use super::agree::Agreement;
 use super::fpdu::{LENGTH_LEN, MARKER_LEN, fpdu_len};
+use super::held::Held;
 use super::marker::{self, Spacing};
 use crate::iwarp::bytes::{array, u16_at};
 use crate::iwarp::crc;
@@ -20,14 +19,17 @@ pub struct Deframed<'a> {
 
 /// The receiving end of a stream of FPDUs. It takes bytes cut at any place.
 ///
-/// Nothing of an FPDU is given away before all of it has come and its CRC was right.
+/// Nothing of an FPDU with a CRC is given away before all of it has come and its CRC was right. Of
+/// one without, the owner may take parts of the payload [elsewhere](Self::pass).
 #[derive(Debug)]
 pub struct Deframer {
     crc: bool,
     /// Where the stream is between markers, if it has them.
     spacing: Option<Spacing>,
     /// The beginning of an FPDU without its markers, from the length field on.
-    held: Vec<u8>,
+    held: Held,
+    /// Bytes of its payload that are not in `held`, as they went elsewhere.
+    passed: usize,
     /// `held` is a whole FPDU that was given away.
     given: bool,
     /// The beginning of a marker.
@@ -47,7 +49,8 @@ impl Deframer {
         Self {
             crc: agreement.crc,
             spacing: agreement.markers_in.then(Spacing::default),
-            held: Vec::new(),
+            held: Held::default(),
+            passed: 0,
             given: false,
             marker: [0; MARKER_LEN],
             running: 0,
@@ -67,7 +70,7 @@ impl Deframer {
         }
         if core::mem::take(&mut self.given) {
             self.held.clear();
-            (self.running, self.distance) = (0, 0);
+            (self.running, self.distance, self.passed) = (0, 0, 0);
         }
         let (used, whole) = match self.spacing {
             None => match self.whole_in(input) {
@@ -86,10 +89,42 @@ impl Deframer {
         if self.given {
             return LENGTH_LEN;
         }
-        match u16_at(&self.held, 0) {
+        match u16_at(self.held.bytes(), 0) {
             None => LENGTH_LEN - self.held.len(),
-            Some(len) => fpdu_len(len.into()) - self.held.len(),
+            Some(len) => fpdu_len(len.into()) - self.held.len() - self.passed,
         }
+    }
+
+    /// What has come of the ULPDU in work, without what has [passed](Self::pass), and how many bytes
+    /// of it are missing. `None`: none has begun, or it is to be checked as a whole.
+    #[must_use]
+    pub fn begun(&self) -> Option<(&[u8], usize)> {
+        if self.given || self.crc || self.spacing.is_some() {
+            return None;
+        }
+        let ulpdu = self.held.bytes().get(LENGTH_LEN..)?;
+        let len = usize::from(u16_at(self.held.bytes(), 0)?) - self.passed;
+        Some((ulpdu, len.saturating_sub(ulpdu.len())))
+    }
+
+    /// The next `payload` bytes of the ULPDU that has [begun](Self::begun) are where they belong,
+    /// and among them the payload that is held here. What follows them goes on behind `header`, as
+    /// long as the one that came.
+    pub fn pass(&mut self, header: &[u8], payload: usize) {
+        self.held.replace_behind(LENGTH_LEN, header);
+        self.passed += payload;
+    }
+
+    /// Room for the rest of an FPDU that has begun and is to be checked as a whole, in a stream
+    /// without markers. The owner tells how much of it was [filled](Self::fill).
+    pub fn room(&mut self) -> &mut [u8] {
+        let missing = if self.in_fpdu() { self.missing() } else { 0 };
+        self.held.room(missing)
+    }
+
+    /// The first `bytes` bytes of the [room](Self::room) have come.
+    pub fn fill(&mut self, bytes: usize) {
+        self.held.fill(bytes);
     }
 
     /// Whether an FPDU has begun and not ended.
@@ -106,7 +141,7 @@ impl Deframer {
 
     /// Gives an FPDU away where it is.
     fn give_input<'a>(&mut self, input: &'a [u8], len: usize) -> Result<Deframed<'a>, Violation> {
-        let ulpdu = check(&input[..len], self.crc.then_some(0), 0);
+        let ulpdu = check(&input[..len], 0, self.crc.then_some(0), 0);
         let ulpdu = ulpdu.inspect_err(|&violation| self.broken = Some(violation))?;
         Ok(Deframed {
             used: len,
@@ -123,7 +158,7 @@ impl Deframer {
         } else {
             0
         };
-        let ulpdu = check(&self.held, running, summed);
+        let ulpdu = check(self.held.bytes(), self.passed, running, summed);
         if let Err(violation) = ulpdu {
             self.broken = Some(violation);
         }
@@ -135,7 +170,7 @@ impl Deframer {
         let mut used = 0;
         loop {
             let part = self.missing().min(input.len() - used);
-            self.held.extend_from_slice(&input[used..used + part]);
+            self.held.append(&input[used..used + part]);
             used += part;
             // Behind the length field more is missing.
             if self.missing() == 0 || part == 0 {
@@ -190,19 +225,24 @@ impl Deframer {
 
     fn take_marked_part(&mut self, part: &[u8]) {
         let before = self.held.len();
-        self.held.extend_from_slice(part);
+        self.held.append(part);
         self.distance += part.len();
         // The CRC does not cover itself. Its place is known once the length field is there.
-        let end =
-            u16_at(&self.held, 0).map_or(self.held.len(), |len| fpdu_len(len.into()) - crc::LEN);
+        let end = u16_at(self.held.bytes(), 0)
+            .map_or(self.held.len(), |len| fpdu_len(len.into()) - crc::LEN);
         let covered = end.clamp(before, self.held.len()) - before;
         self.running = crc::append(self.running, &part[..covered]);
     }
 }
 
-/// The ULPDU of an FPDU whose CRC is right. `running` is the CRC of its first `summed` bytes, if
-/// CRCs are on.
-fn check(fpdu: &[u8], running: Option<u32>, summed: usize) -> Result<&[u8], Violation> {
+/// The ULPDU of an FPDU whose CRC is right, of which `passed` bytes are missing. `running` is the CRC
+/// of its first `summed` bytes, if CRCs are on.
+fn check(
+    fpdu: &[u8],
+    passed: usize,
+    running: Option<u32>,
+    summed: usize,
+) -> Result<&[u8], Violation> {
     let (covered, sent) = fpdu.split_at(fpdu.len() - crc::LEN);
     if let Some(running) = running {
         let computed = crc::append(running, &covered[summed..]);
@@ -210,7 +250,7 @@ fn check(fpdu: &[u8], running: Option<u32>, summed: usize) -> Result<&[u8], Viol
             return Err(Violation::Crc);
         }
     }
-    let len = u16_at(fpdu, 0).map_or(0, usize::from);
+    let len = u16_at(fpdu, 0).map_or(0, usize::from) - passed;
     covered
         .get(LENGTH_LEN..LENGTH_LEN + len)
         .ok_or(Violation::Framing)

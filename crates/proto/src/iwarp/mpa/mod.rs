@@ -14,6 +14,7 @@ pub mod agree;
 pub mod deframe;
 pub mod fpdu;
 pub mod frame;
+mod held;
 pub mod initiator;
 mod marker;
 pub mod outgoing;

@@ -97,6 +97,19 @@ impl StreamStop {
         }
         self
     }
+
+    /// As [`about`](Self::about), for a segment of which `missing` bytes have not come.
+    pub(super) fn about_part(self, ulpdu: &[u8], missing: usize) -> Self {
+        let mut about = self.about(ulpdu);
+        if let Self::Refused(StreamRefusal {
+            segment: Some((len, _)),
+            ..
+        }) = &mut about
+        {
+            *len = len.saturating_add(u16::try_from(missing).unwrap_or(u16::MAX));
+        }
+        about
+    }
 }
 
 impl IwQp {

@@ -3,8 +3,9 @@
 //! The owner (the device, or a test) drives it:
 //! 1. [`connect`](IwQp::connect) when both ends have agreed; receives may be posted before that;
 //! 2. inputs: [`post_send`](IwQp::post_send), [`post_recv`](IwQp::post_recv),
-//!    [`on_bytes`](IwQp::on_bytes), [`on_deadline`](IwQp::on_deadline),
-//!    [`on_closed`](IwQp::on_closed), [`disconnect`](IwQp::disconnect), [`abort`](IwQp::abort);
+//!    [`on_bytes`](IwQp::on_bytes) or [`receive`](IwQp::receive),
+//!    [`on_deadline`](IwQp::on_deadline), [`on_closed`](IwQp::on_closed),
+//!    [`disconnect`](IwQp::disconnect), [`abort`](IwQp::abort);
 //! 3. after any input: while [`wants_local`](IwQp::wants_local), call
 //!    [`run_local`](IwQp::run_local); then [`transmit`](IwQp::transmit) as long as TCP takes bytes;
 //!    then look at [`poll_event`](IwQp::poll_event), [`teardown`](IwQp::teardown) and
@@ -16,6 +17,7 @@
 //! | `pack` | which message is next |
 //! | `messages` | messages to FPDUs |
 //! | `transmit` | FPDUs to TCP |
+//! | `landing` | bytes of long FPDUs that TCP puts straight where they belong |
 //! | `receive` | segments: the module that takes each, and the order in which they must come |
 //! | `untagged` | SENDs and immediates into receives |
 //! | `tagged` | WRITEs, and answers of READs and atomics |
@@ -26,6 +28,7 @@
 
 mod direct;
 mod end;
+mod landing;
 mod messages;
 mod modify;
 mod pack;
@@ -45,6 +48,8 @@ use crate::rc::config::QpShared;
 use crate::rc::{Cx, LocalCx, RcConfig, post};
 use crate::time::Time;
 use crate::verbs::{PostError, QpAttr, QpState, RecvWr, SendOp, SendWr};
+
+pub use landing::Read;
 
 use end::StreamStop;
 use pack::Turn;
@@ -146,6 +151,8 @@ struct Stream {
     max_ulpdu: usize,
     gate: Gate,
     heard: bool,
+    /// A long FPDU has come, and no other since.
+    in_bulk: bool,
     /// FPDUs of the peer whose work is done.
     processed: u32,
     /// Another make has sent an FPDU: the connection is not closed before this.
@@ -273,6 +280,7 @@ impl IwQp {
             outgoing,
             gate,
             heard: false,
+            in_bulk: false,
             processed: 0,
             open_until: (!agreement.is_ferroce_peer).then_some(now + CLOSE_HOLD),
         });
@@ -434,8 +442,10 @@ impl IwQp {
             if !stream.agreement.is_ferroce_peer {
                 stream.open_until = Some(cx.now + CLOSE_HOLD);
             }
+            let len = ulpdu.len();
             self.on_ulpdu(cx, &stream.agreement, ulpdu)?;
             stream.processed = stream.processed.wrapping_add(1);
+            stream.note_length(len);
         }
     }
 

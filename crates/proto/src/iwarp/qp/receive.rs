@@ -110,7 +110,7 @@ impl IwQp {
         }
     }
 
-    fn on_segment(
+    pub(super) fn on_segment(
         &mut self,
         cx: &mut Cx<'_>,
         agreement: &Agreement,
@@ -150,7 +150,7 @@ impl IwQp {
 
     /// TCP delivers in order, so only the next byte of the next message of a queue may come
     /// (RFC 5041, 5.3 and 7.1).
-    fn check_order(&self, header: &Untagged) -> Result<(), Violation> {
+    pub(super) fn check_order(&self, header: &Untagged) -> Result<(), Violation> {
         if header.msn != self.receives.msn[header.queue as usize] {
             return Err(Violation::MsnRange);
         }

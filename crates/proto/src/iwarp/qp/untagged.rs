@@ -21,7 +21,15 @@ pub(super) struct UntaggedMessage {
     /// Offset of the segment that comes next.
     pub(super) next: u32,
     /// Bytes in the receive.
-    placed: u32,
+    pub(super) placed: u32,
+}
+
+impl UntaggedMessage {
+    /// Whether a segment is of this message, and goes on with its payload: all segments of a message
+    /// have one opcode and one `STag` (RFC 5040, 5.1).
+    pub(super) fn goes_on_with(&self, header: &Untagged) -> bool {
+        (self.opcode, self.invalidate) == (header.opcode, header.invalidate)
+    }
 }
 
 impl IwQp {
@@ -36,8 +44,7 @@ impl IwQp {
             Some(message) => (message, payload),
             None => begin(header, payload)?,
         };
-        // All segments of a message have one opcode and one STag (RFC 5040, 5.1).
-        if (message.opcode, message.invalidate) != (header.opcode, header.invalidate) {
+        if !message.goes_on_with(header) {
             return Err(Violation::UnexpectedOpcode.into());
         }
         if message.immediate.is_some_and(|imm| imm.of_write) && !(data.is_empty() && header.last) {
@@ -60,7 +67,7 @@ impl IwQp {
     }
 
     /// Makes sure that a receive is held. iWARP knows no waiting: without one the stream ends.
-    fn hold_receive(&mut self, cx: &mut Cx<'_>) -> Result<(), StreamStop> {
+    pub(super) fn hold_receive(&mut self, cx: &mut Cx<'_>) -> Result<(), StreamStop> {
         if self.receives.held.is_some() {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::convert::Infallible;
 
-use super::{Setup, write};
+use super::{Setup, read, write};
 use crate::ids::Key;
 use crate::iwarp::mpa::{Agreement, Deframer, Framing, OutgoingFpdus, Run};
 use crate::iwarp::terminate::{Reason, Terminate};
@@ -60,6 +60,13 @@ impl Lone {
     pub fn write(&mut self, bytes: &[u8]) {
         let now = self.now;
         self.node.with(now, |qp, cx| qp.on_bytes(cx, bytes));
+    }
+
+    /// As [`write`](Self::write), for bytes that are read to their places if they have some. Returns
+    /// how many were read to registered memory.
+    pub fn write_in_place(&mut self, bytes: &[u8]) -> usize {
+        let now = self.now;
+        self.node.with(now, |qp, cx| read(qp, cx, bytes))
     }
 
     /// The peer sends a ULPDU.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::stream::{Arrival, Channel, Cut};
-use super::write;
+use super::{read, write};
 use crate::ids::{Key, Qpn};
 use crate::iwarp::mpa::{Agreement, Asked, Initiator, Outcome, Responder, Rtr, Wishes, WithinHost};
 use crate::iwarp::{IwQp, StreamEvent, Teardown};
@@ -276,7 +276,14 @@ impl Pair {
         };
         match arrival {
             Arrival::Bytes(bytes) => {
-                self.node(side).with(now, |qp, cx| qp.on_bytes(cx, &bytes));
+                let in_place = self.rng.per_mille(700);
+                self.node(side).with(now, |qp, cx| {
+                    if in_place {
+                        read(qp, cx, &bytes);
+                    } else {
+                        qp.on_bytes(cx, &bytes);
+                    }
+                });
             }
             Arrival::End => closed(self, side, false),
             Arrival::Reset => {
