@@ -2,8 +2,8 @@
 //!
 //! Without CRCs that is the memory that the segment's header names: the part of the payload that is
 //! still to come is read there, but for its end. Such a part counts as a segment of its own, as if
-//! the peer had cut the FPDU there. With CRCs it is the buffer in which the FPDU is collected, since
-//! nothing may be placed before all of it was checked.
+//! the peer had cut the FPDU there. With CRCs it is the buffer in which the FPDU is collected,
+//! since nothing may be placed before all of it was checked.
 
 use smallvec::SmallVec;
 
