@@ -42,6 +42,28 @@ fn a_conversation_goes_by_short_rings() {
 
 #[test]
 #[ignore = "run by the test below"]
+fn alone_many_conversations() {
+    let mut pairs: Vec<_> = (0..64).map(|_| Both::new()).collect();
+    for both in &mut pairs {
+        both.warm_up();
+    }
+    // Those that began first have kept theirs.
+    for both in &mut pairs {
+        both.exchange();
+        assert_eq!(
+            [0, 1].map(|side| both.carrier(side)),
+            [Some(Carrier::ShortRing); 2]
+        );
+    }
+}
+
+#[test]
+fn each_of_many_queue_pairs_has_a_short_ring() {
+    run_without_thread("alone_many_conversations");
+}
+
+#[test]
+#[ignore = "run by the test below"]
 fn alone_without_short_rings() {
     let mut both = Both::new();
     for _ in 0..200 {

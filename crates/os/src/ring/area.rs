@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::protocol::{Area, Consumer, LINE, Producer, Word};
-use super::short_ring::{BODY, SHORT_RINGS, SLOT, SLOTS};
+use super::short_ring::{BODIES, SHORT_RINGS, SLOT, SLOTS, body};
 use super::{Receiver, Sender};
 use crate::fd::Fd;
 use crate::fork;
@@ -22,15 +22,15 @@ const CONTROL: usize = 4096;
 /// Bytes of a short ring's words beside its slots: a line for each side.
 const SHORT_RING_CONTROL: usize = 2 * LINE as usize;
 /// Bytes of the short rings' words.
-const SHORT_RINGS_CONTROL: usize =
+pub(super) const SHORT_RINGS_CONTROL: usize =
     (SHORT_RING_CONTROL * SHORT_RINGS as usize).next_multiple_of(4096);
 /// Bytes of a short ring's slots.
 const SHORT_RING: usize = SLOTS as usize * SLOT;
 /// Where their bodies begin, behind all slots.
-const BODIES: usize = SHORT_RINGS_CONTROL + SHORT_RING * SHORT_RINGS as usize;
+const BODIES_AT: usize = SHORT_RINGS_CONTROL + SHORT_RING * SHORT_RINGS as usize;
 /// Bytes behind those for records: for the short rings, if there are any. Pages that are never
 /// written take no memory.
-const ALL_SHORT_RINGS: usize = BODIES + BODY as usize * SHORT_RINGS as usize;
+const ALL_SHORT_RINGS: usize = BODIES_AT + BODIES;
 
 /// Lines behind the next length that are asked for ahead: those of a short record.
 const AHEAD: u32 = 3;
@@ -178,13 +178,13 @@ impl SharedArea {
     }
 
     /// Where the words, the slots and the body of a short ring begin, if there is such a one.
-    pub(super) fn short_ring_memory(&self, short_ring: u8) -> Option<[*mut u8; 3]> {
+    pub(super) fn short_ring_memory(&self, short_ring: u16) -> Option<[*mut u8; 3]> {
         let has = self.short_rings && short_ring < SHORT_RINGS;
         let (short_rings, index) = (CONTROL + self.capacity as usize, usize::from(short_ring));
         let places = [
             SHORT_RING_CONTROL * index,
             SHORT_RINGS_CONTROL + SHORT_RING * index,
-            BODIES + BODY as usize * index,
+            BODIES_AT + body(short_ring).0,
         ];
         has.then(|| places.map(|offset| self.base.wrapping_add(short_rings + offset)))
     }

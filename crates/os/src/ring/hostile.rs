@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferroce_proto::mr::Piece;
 
+use super::area::SHORT_RINGS_CONTROL;
 use super::{
     LONGEST_IN_SLOT, LONGEST_REST, Long, Popped, Pushed, Receiver, Sender, SharedShortRing,
     ShortRingAck, ShortRingConsumer, ShortRingProducer, ShortRingReceiver, ShortRingSender, create,
@@ -101,15 +102,15 @@ impl Ends {
     /// Spoils a word of the next slot of the short ring: its position, length, what it says, its
     /// head, or where its bytes are.
     fn spoil_next(&self, which: u8, value: u32) {
-        let short_rings = (4096 + CAPACITY as usize + 4096) / size_of::<u32>();
+        let short_rings = (4096 + CAPACITY as usize + SHORT_RINGS_CONTROL) / size_of::<u32>();
         let at = self.consumer.position().unwrap_or(0);
         let slot = short_rings + (at % 256) as usize * 32;
-        let value = if which.is_multiple_of(8) {
+        let value = if which.is_multiple_of(9) {
             at.wrapping_add(1)
         } else {
             value
         };
-        self.spoil(slot + usize::from(which % 8), value);
+        self.spoil(slot + usize::from(which % 9), value);
     }
 
     fn push(&mut self, len: usize) {

@@ -9,7 +9,7 @@ use ferroce_proto::mr::{Piece, Span, Unmapped};
 use super::area::{SharedArea, full_fence, prefetch, prefetch_for_write};
 use super::protocol::LINE;
 use super::short_ring::{
-    BODY, HEAD, Head, LONGEST_IN_SLOT, Place, SLOT, SLOT_HEAD, SLOTS, ShortRingArea, ShortRingWord,
+    HEAD, Head, LONGEST_IN_SLOT, Place, SLOT, SLOT_HEAD, SLOTS, ShortRingArea, ShortRingWord, body,
 };
 use crate::memory::{copy_short, fill_from, read_to};
 
@@ -17,7 +17,7 @@ use crate::memory::{copy_short, fill_from, read_to};
 #[derive(Clone)]
 pub struct SharedShortRing {
     area: Arc<SharedArea>,
-    index: u8,
+    index: u16,
     /// Its words beside its slots.
     control: *mut u8,
     slots: *mut u8,
@@ -34,7 +34,7 @@ unsafe impl Sync for SharedShortRing {}
 impl SharedShortRing {
     /// A short ring of a ring, if it has so many.
     #[must_use]
-    pub fn of(area: &Arc<SharedArea>, index: u8) -> Option<Self> {
+    pub fn of(area: &Arc<SharedArea>, index: u16) -> Option<Self> {
         let [control, slots, body] = area.short_ring_memory(index)?;
         Some(Self {
             area: Arc::clone(area),
@@ -60,7 +60,7 @@ impl SharedShortRing {
             ),
             Place::Body(offset) => (
                 self.body.wrapping_add(offset as usize),
-                (BODY as usize).saturating_sub(offset as usize),
+                (self.body() as usize).saturating_sub(offset as usize),
             ),
         }
     }
@@ -77,6 +77,7 @@ impl SharedShortRing {
             ShortRingWord::Says(at) => self.slot(at).wrapping_add(8),
             ShortRingWord::Offset(at) => self.slot(at).wrapping_add(SLOT_HEAD + HEAD),
             ShortRingWord::Packet(at) => self.slot(at).wrapping_add(SLOT_HEAD + HEAD + 4),
+            ShortRingWord::Rest(at) => self.slot(at).wrapping_add(SLOT_HEAD + HEAD + 8),
         };
         // SAFETY: inside the short ring's part of the mapping, which lives as long as `self`;
         // aligned to four bytes; the peer may change it at any time, which an atomic allows.
@@ -101,7 +102,7 @@ impl fmt::Debug for SharedShortRing {
 
 impl ShortRingArea for SharedShortRing {
     #[inline]
-    fn index(&self) -> u8 {
+    fn index(&self) -> u16 {
         self.index
     }
 
@@ -153,7 +154,7 @@ impl ShortRingArea for SharedShortRing {
     }
 
     fn body(&self) -> u32 {
-        BODY
+        body(self.index).1
     }
 
     fn write_body(&self, offset: u32, bytes: Piece<'_>) -> Result<(), Unmapped> {

@@ -43,13 +43,31 @@ const MOST: u32 = 16 << 10;
 pub const LONGEST_REST: usize = MOST as usize;
 /// Most bytes of a message that is in its slot.
 pub const LONGEST: usize = HEAD + LONGEST_IN_SLOT;
-/// Bytes of a short ring's body, a power of two: a part of a processor's own cache, and enough to
-/// let both sides work at the same time.
-pub(super) const BODY: u32 = 256 << 10;
+/// Bytes of the body of one of the first short rings, a power of two: a part of a processor's own
+/// cache, and enough to let both sides work at the same time.
+const BODY: u32 = 256 << 10;
+/// Short rings with such a body.
+const ROOMY: u16 = 16;
+/// Bytes of the body of each further short ring, a power of two: as many queue pairs work at the
+/// same time, and all their bodies share the processors' caches.
+const SMALL_BODY: u32 = 64 << 10;
 /// What a message's length is a multiple of.
 pub(super) const WORD: usize = 4;
 /// Short rings of a ring.
-pub const SHORT_RINGS: u8 = 16;
+pub const SHORT_RINGS: u16 = 512;
+/// Bytes of all bodies.
+pub(super) const BODIES: usize = body(SHORT_RINGS).0;
+
+/// Where the body of a short ring begins, behind those of the short rings before it, and its bytes.
+pub(super) const fn body(short_ring: u16) -> (usize, u32) {
+    let (index, roomy) = (short_ring as usize, ROOMY as usize);
+    if short_ring < ROOMY {
+        (BODY as usize * index, BODY)
+    } else {
+        let before = BODY as usize * roomy;
+        (before + SMALL_BODY as usize * (index - roomy), SMALL_BODY)
+    }
+}
 
 /// What a message begins with: three words, as they are in memory. They go through registers, since
 /// a processor that has just written words waits before it can read them as one.
@@ -66,8 +84,9 @@ pub enum ShortRingWord {
     Withdrawn,
     /// The position of what is in a slot, plus one.
     Filled(u32),
-    /// The words of the message in a slot behind its head; above it the short ring that
-    /// [`Says`](Self::Says) is about, plus one, and how many words are promised there, plus one.
+    /// The words of the message in a slot behind its head, or [`IN_BODY`]; above it the short ring
+    /// that [`Says`](Self::Says) is about, plus one, and how many words are promised there, plus
+    /// one.
     Length(u32),
     /// Up to where the producer of what is in a slot has read a short ring the other way.
     Says(u32),
@@ -75,6 +94,8 @@ pub enum ShortRingWord {
     Offset(u32),
     /// Bytes of a packet, of those that the message is as long as.
     Packet(u32),
+    /// Words behind the head of a message in the body.
+    Rest(u32),
 }
 
 /// Where the bytes behind a message's head are.
@@ -102,7 +123,7 @@ impl ShortRingAck {
     /// [`completes_early`](super::ShortRingProducer::completes_early)): most bytes.
     #[must_use]
     #[inline]
-    pub fn new(short_ring: u8, read: u32, early_limit: Option<u32>) -> Self {
+    pub fn new(short_ring: u16, read: u32, early_limit: Option<u32>) -> Self {
         let words = |most: u32| (most / 4).min(MOST_WORDS) + 1;
         let early_limit = early_limit.map_or(0, words);
         let about = (u32::from(short_ring) + 1) << ACK_SHIFT | early_limit << EARLY_SHIFT;
@@ -124,7 +145,7 @@ impl ShortRingAck {
     }
 
     #[inline]
-    pub(super) fn is_of(self, short_ring: u8) -> bool {
+    pub(super) fn is_of(self, short_ring: u16) -> bool {
         self.about & SHORT_RING_MASK == (u32::from(short_ring) + 1) << ACK_SHIFT
     }
 
@@ -136,23 +157,27 @@ impl ShortRingAck {
 }
 
 /// Where the short ring of a [`ShortRingAck`] begins in the word of a slot's length.
-pub(super) const ACK_SHIFT: u32 = 13;
+pub(super) const ACK_SHIFT: u32 = 5;
+/// What is there in place of a length, if the bytes are in the body.
+pub(super) const IN_BODY: u32 = (1 << ACK_SHIFT) - 1;
 /// Where what it promises begins.
-const EARLY_SHIFT: u32 = 18;
+const EARLY_SHIFT: u32 = 19;
 /// The short ring, plus one.
-const SHORT_RING_MASK: u32 = 0x1f << ACK_SHIFT;
+const SHORT_RING_MASK: u32 = (1 << EARLY_SHIFT) - (1 << ACK_SHIFT);
 /// Most words that are promised: those of the longest message.
 const MOST_WORDS: u32 = MOST / 4;
 
 const _: () = assert!(
-    LONGEST_REST / WORD < 1 << ACK_SHIFT && MOST_WORDS + 1 < 1 << (32 - EARLY_SHIFT),
-    "lengths and promises fit into their bits"
+    LONGEST_IN_SLOT / WORD < IN_BODY as usize
+        && (SHORT_RINGS as u32) < 1 << (EARLY_SHIFT - ACK_SHIFT)
+        && MOST_WORDS + 1 < 1 << (32 - EARLY_SHIFT),
+    "lengths, short rings and promises fit into their bits"
 );
 
 /// The memory of a short ring.
 pub trait ShortRingArea {
     /// Which short ring of its ring it is.
-    fn index(&self) -> u8;
+    fn index(&self) -> u16;
     /// Whether this process may use it: no longer in a child of `fork`.
     fn is_ours(&self) -> bool;
     /// Slots, a power of two. Never changes.

@@ -6,7 +6,7 @@ use ferroce_proto::mr::{Span, Unmapped};
 
 use super::protocol::Broken;
 use super::short_ring::{
-    ACK_SHIFT, Head, LONGEST_IN_SLOT, LONGEST_REST, Place, ShortRingAck, ShortRingArea,
+    ACK_SHIFT, Head, IN_BODY, LONGEST_IN_SLOT, LONGEST_REST, Place, ShortRingAck, ShortRingArea,
     ShortRingWord, WORD,
 };
 
@@ -55,7 +55,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
 
     /// Returns the short ring's index in its ring.
     #[must_use]
-    pub fn short_ring(&self) -> u8 {
+    pub fn short_ring(&self) -> u16 {
         self.area.index()
     }
 
@@ -92,7 +92,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
             return Ok(None);
         }
         let word = self.area.load(ShortRingWord::Length(at), Ordering::Relaxed);
-        let rest = (word & ((1 << ACK_SHIFT) - 1)) as usize * WORD;
+        let words = word & IN_BODY;
         let is_quiet = word >> ACK_SHIFT == 0;
         let read = || self.area.load(ShortRingWord::Says(at), Ordering::Relaxed);
         let ack = if is_quiet {
@@ -100,10 +100,11 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
         } else {
             ShortRingAck::from_bits(word, read())
         };
-        let (place, packet) = if rest <= LONGEST_IN_SLOT {
-            (Place::Slot(at), 0)
+        let in_slot = words as usize * WORD;
+        let (place, rest, packet) = if in_slot <= LONGEST_IN_SLOT {
+            (Place::Slot(at), in_slot, 0)
         } else {
-            self.place_in_body(at, rest)?
+            self.place_in_body(at)?
         };
         Ok(Some(WaitingMessage {
             at,
@@ -114,18 +115,17 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
         }))
     }
 
-    /// The place in the body of a message with `rest` bytes behind its head, and the bytes of a
-    /// packet. The producer may write anything, at any time: each word is read once.
-    fn place_in_body(&self, at: u32, rest: usize) -> Result<(Place, u32), Broken> {
+    /// The place of a message in the body, its bytes behind its head, and the bytes of a packet. The
+    /// producer may write anything, at any time: each word is read once.
+    fn place_in_body(&self, at: u32) -> Result<(Place, usize, u32), Broken> {
         let load = |word| self.area.load(word, Ordering::Relaxed);
         let offset = load(ShortRingWord::Offset(at));
-        let body = self.area.body();
-        let is_inside =
-            u32::try_from(rest).is_ok_and(|rest| offset <= body && rest <= body - offset);
-        if !is_inside || rest > LONGEST_REST {
+        let rest = (load(ShortRingWord::Rest(at)) as usize).saturating_mul(WORD);
+        let room = self.area.body().checked_sub(offset).ok_or(Broken)?;
+        if rest > LONGEST_REST.min(room as usize) {
             return Err(Broken);
         }
-        Ok((Place::Body(offset), load(ShortRingWord::Packet(at))))
+        Ok((Place::Body(offset), rest, load(ShortRingWord::Packet(at))))
     }
 
     /// Takes the message that [`look`](Self::look) has found just now: returns its head, and copies

@@ -31,6 +31,7 @@ struct Modelled {
     content: [UnsafeCell<u32>; SLOTS],
     offset: [AtomicU32; SLOTS],
     packet: [AtomicU32; SLOTS],
+    rest: [AtomicU32; SLOTS],
     /// One byte stands for what is in the body.
     body: UnsafeCell<u8>,
 }
@@ -49,6 +50,7 @@ impl Modelled {
             content: std::array::from_fn(|_| UnsafeCell::new(0)),
             offset: std::array::from_fn(|_| AtomicU32::new(0)),
             packet: std::array::from_fn(|_| AtomicU32::new(0)),
+            rest: std::array::from_fn(|_| AtomicU32::new(0)),
             body: UnsafeCell::new(0),
         })
     }
@@ -107,7 +109,7 @@ impl ShortRingArea for Arc<Modelled> {
         true
     }
 
-    fn index(&self) -> u8 {
+    fn index(&self) -> u16 {
         0
     }
 
@@ -125,6 +127,7 @@ impl ShortRingArea for Arc<Modelled> {
             ShortRingWord::Says(at) => self.says[slot(at)].load(order),
             ShortRingWord::Offset(at) => self.offset[slot(at)].load(order),
             ShortRingWord::Packet(at) => self.packet[slot(at)].load(order),
+            ShortRingWord::Rest(at) => self.rest[slot(at)].load(order),
         }
     }
 
@@ -138,6 +141,7 @@ impl ShortRingArea for Arc<Modelled> {
             ShortRingWord::Says(at) => self.says[slot(at)].store(value, order),
             ShortRingWord::Offset(at) => self.offset[slot(at)].store(value, order),
             ShortRingWord::Packet(at) => self.packet[slot(at)].store(value, order),
+            ShortRingWord::Rest(at) => self.rest[slot(at)].store(value, order),
         }
     }
 

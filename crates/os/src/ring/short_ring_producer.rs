@@ -7,7 +7,7 @@ use ferroce_proto::mr::{Piece, Unmapped};
 
 use super::protocol::{Broken, LINE};
 use super::short_ring::{
-    Head, LONGEST_IN_SLOT, LONGEST_REST, ShortRingAck, ShortRingArea, ShortRingWord, WORD,
+    Head, IN_BODY, LONGEST_IN_SLOT, LONGEST_REST, ShortRingAck, ShortRingArea, ShortRingWord, WORD,
 };
 
 /// How far ahead of the next slot one is asked for to be filled.
@@ -62,7 +62,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
 
     /// Returns the short ring's index in its ring.
     #[must_use]
-    pub fn short_ring(&self) -> u8 {
+    pub fn short_ring(&self) -> u16 {
         self.area.index()
     }
 
@@ -107,7 +107,8 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
             return Ok(false);
         }
         self.area.fill(self.at, head, rest);
-        self.publish(rest.len(), ack);
+        let words = u32::try_from(rest.len() / WORD).expect("invariant: no message is longer");
+        self.publish(words, ack);
         self.area.will_fill(self.at.wrapping_add(AHEAD), rest.len());
         Ok(true)
     }
@@ -141,11 +142,12 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         let words = [
             (ShortRingWord::Offset(self.at), offset),
             (ShortRingWord::Packet(self.at), message.packet),
+            (ShortRingWord::Rest(self.at), len.div_ceil(4)),
         ];
         for (word, value) in words {
             self.area.store(word, value, Ordering::Relaxed);
         }
-        self.publish((len as usize).next_multiple_of(WORD), ack);
+        self.publish(IN_BODY, ack);
         Ok(())
     }
 
@@ -190,18 +192,17 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         }
     }
 
-    /// What is in the next slot, with `rest` bytes behind its head, may be read.
+    /// What is in the next slot, with so many words behind its head, or [`IN_BODY`], may be read.
     #[expect(clippy::inline_always, reason = "a few words")]
     #[inline(always)]
-    fn publish(&mut self, rest: usize, ack: Option<ShortRingAck>) {
-        let len = u32::try_from(rest / WORD).expect("invariant: no message is longer");
+    fn publish(&mut self, words: u32, ack: Option<ShortRingAck>) {
         let (about, read) = ack.map_or((0, 0), |ack| (ack.about, ack.read));
         let next = self.at.wrapping_add(1);
         let store = |word, value, order| self.area.store(word, value, order);
         store(ShortRingWord::Says(self.at), read, Ordering::Relaxed);
         store(
             ShortRingWord::Length(self.at),
-            about | len,
+            about | words,
             Ordering::Relaxed,
         );
         store(ShortRingWord::Filled(self.at), next, Ordering::Release);

@@ -5,7 +5,7 @@ use std::thread;
 use ferroce_proto::mr::Piece;
 
 use super::protocol::longest;
-use super::short_ring::BODY;
+use super::short_ring::{IN_BODY, body};
 use super::*;
 use crate::fd::Fd;
 use crate::memory::file;
@@ -316,20 +316,27 @@ fn a_peer_that_lies_in_a_short_ring_is_found_out_or_not_believed() {
     }
     producer.push((HEAD, &[1; 4]), None).unwrap();
     let words = |bytes: usize| u32::try_from(bytes / 4).unwrap();
-    let most = words(LONGEST_REST);
-    for (length, offset) in [
+    let (most, room) = (words(LONGEST_REST), body(SHORT_RINGS - 1).1);
+    for (rest, offset) in [
         (most + 1, 0),
         (u32::MAX, 0),
-        (most, BODY - 4 * most + 4),
+        (most, room - 4 * most + 4),
         (words(LONGEST_IN_SLOT) + 1, u32::MAX),
-        (words(LONGEST_IN_SLOT) + 1, BODY),
+        (words(LONGEST_IN_SLOT) + 1, room),
     ] {
+        // A length that no slot has counts as one in the body.
+        let length = if rest % 2 == 0 {
+            IN_BODY
+        } else {
+            words(LONGEST_IN_SLOT) + 1
+        };
         lie(ShortRingWord::Length(at), length);
+        lie(ShortRingWord::Rest(at), rest);
         lie(ShortRingWord::Offset(at), offset);
-        assert_eq!(pop(&mut consumer), Err(Broken), "{length} at {offset}");
+        assert_eq!(pop(&mut consumer), Err(Broken), "{rest} at {offset}");
     }
-    lie(ShortRingWord::Offset(at), BODY - 4 * most);
-    lie(ShortRingWord::Length(at), most);
+    lie(ShortRingWord::Offset(at), room - 4 * most);
+    lie(ShortRingWord::Rest(at), most);
     let found = consumer.look().unwrap().map(|waiting| waiting.rest);
     assert_eq!(found, Some(LONGEST_REST), "the last place of all");
     for read in [at.wrapping_add(2), at.wrapping_sub(1), !at] {

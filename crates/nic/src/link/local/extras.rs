@@ -9,7 +9,7 @@
 //! | tag | offer | value | descriptors |
 //! |---|---|---|---|
 //! | 1 | a ring for the records of this link (`ferroce_os::ring`) | bytes of it (4) | the memory file |
-//! | 3 | short rings behind the records of that ring | none | none |
+//! | 4 | short rings behind the records of that ring | none | none |
 //! | 2 | the process's board (`crate::services::direct`), to processes of its user | none | the board |
 
 use std::os::fd::BorrowedFd;
@@ -19,8 +19,9 @@ use ferroce_os::fd::Fd;
 /// A ring.
 pub(super) const RING: u8 = 1;
 
-/// Short rings of the ring.
-pub(super) const SHORT_RINGS: u8 = 3;
+/// Short rings of the ring. Tag 3 was that of 16 short rings with another layout: a process that
+/// offers those gets none of these, and the other way round.
+pub(super) const SHORT_RINGS: u8 = 4;
 
 /// Most bytes of all offers of a hello.
 const MAX_BYTES: usize = 1024;

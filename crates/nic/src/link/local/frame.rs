@@ -14,7 +14,7 @@
 //! | packets of one queue pair on the known route | kind 9, source QPN (3), count (2), length of each (2 × count), packets |
 //! | one packet on the known route | kind 10, source QPN (3), packet |
 //! | about receives of an XRC shared receive queue that another process's target needs | kind 8, see [`lending`](super::lending) |
-//! | about a short ring of the ring (`ferroce_os::ring`): from here what comes in it belongs to a new run, or it is offered | kind 13, short ring, 1 or 0, reserved, QPN of its sender (3), reserved, QPN that it is for (3), reserved, position or number of the offer (4) |
+//! | about a short ring of the ring (`ferroce_os::ring`): from here what comes in it belongs to a new run, or it is offered | kind 13, short ring (low byte), 1 or 0, short ring (high byte), QPN of its sender (3), reserved, QPN that it is for (3), reserved, position or number of the offer (4) |
 //! | about an XRC target that another process has opened | kind 11, see [`sharing`](super::sharing) |
 //! | memory that the receiver has mapped is shared no more (see `crate::services::direct`) | kind 12, reserved (3), its number (8) |
 //!
@@ -100,7 +100,7 @@ pub(crate) enum Frame<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShortRingNotice {
     /// Which.
-    pub(crate) short_ring: u8,
+    pub(crate) short_ring: u16,
     /// The queue pair that sends in it, of the sending process.
     pub(crate) from: Qpn,
     /// Whom it is for.
@@ -125,19 +125,20 @@ impl ShortRingNotice {
             ShortRingEvent::Offer(number) => (0, number),
             ShortRingEvent::Run(at) => (1, at),
         };
-        let head = [SHORT_RING, self.short_ring, runs, 0, a, b, c, 0, d, e, f, 0];
+        let [i0, i1] = self.short_ring.to_le_bytes();
+        let head = [SHORT_RING, i0, runs, i1, a, b, c, 0, d, e, f, 0];
         [&head[..], &number.to_le_bytes()].concat()
     }
 
     fn parse(record: &[u8]) -> Option<Self> {
-        let (&[_, short_ring, runs, 0, a, b, c, 0, d, e, f, 0], number) =
-            record.split_first_chunk()?
+        let (&[_, i0, runs, i1, a, b, c, 0, d, e, f, 0], number) = record.split_first_chunk()?
         else {
             return None;
         };
         let number = u32::from_le_bytes(number.try_into().ok()?);
         Some(Self {
-            short_ring: Some(short_ring).filter(|short_ring| *short_ring < SHORT_RINGS)?,
+            short_ring: Some(u16::from_le_bytes([i0, i1]))
+                .filter(|short_ring| *short_ring < SHORT_RINGS)?,
             from: qpn([a, b, c]),
             to: qpn([d, e, f]),
             word: match runs {

@@ -2,15 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
-use ferroce_os::ring::{
-    SHORT_RINGS, SharedArea, SharedShortRing, ShortRingProducer, ShortRingSender,
-};
+use ferroce_os::ring::{SharedArea, SharedShortRing, ShortRingProducer, ShortRingSender};
 
 use crate::base::sync::lock;
 
-/// Which short rings are free, and what is known of each from its last use.
+/// Which short rings are free, and what is known of each from its last use; of those that were used
+/// so far.
 #[derive(Debug, Default)]
-pub(super) struct FreeShortRings(Mutex<[ShortRing; SHORT_RINGS as usize]>);
+pub(super) struct FreeShortRings(Mutex<Vec<ShortRing>>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct ShortRing {
@@ -26,10 +25,13 @@ impl FreeShortRings {
     /// Takes a free short ring, and the number of its next offer.
     pub(super) fn take(&self, area: &Arc<SharedArea>) -> Option<(ShortRingSender, u32)> {
         let mut short_rings = lock(&self.0);
-        let (index, free) = (0..)
-            .zip(&mut *short_rings)
-            .find(|(_, short_ring)| !short_ring.in_use)?;
-        let short_ring = SharedShortRing::of(area, index)?;
+        let place = short_rings.iter().position(|short_ring| !short_ring.in_use);
+        let place = place.unwrap_or(short_rings.len());
+        let short_ring = SharedShortRing::of(area, u16::try_from(place).ok()?)?;
+        if place == short_rings.len() {
+            short_rings.push(ShortRing::default());
+        }
+        let free = &mut short_rings[place];
         free.in_use = true;
         free.offer = free.offer.wrapping_add(1).max(1);
         Some((

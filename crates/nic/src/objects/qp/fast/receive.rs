@@ -143,7 +143,7 @@ impl Qp {
     }
 
     /// A run of the short ring that the peer sends by begins at a position.
-    pub(crate) fn on_run_of_short_ring(&self, origin: Origin, short_ring: u8, at: u32, now: Time) {
+    pub(crate) fn on_run_of_short_ring(&self, origin: Origin, short_ring: u16, at: u32, now: Time) {
         let mut locked = self.lock();
         if locked.retired || !locked.comes_from(origin) {
             return;
