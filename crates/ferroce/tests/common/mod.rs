@@ -2,6 +2,9 @@
 
 #[allow(dead_code, reason = "not every test program needs all of it")]
 pub(crate) mod bare;
+#[cfg(feature = "software")]
+#[allow(dead_code, reason = "not every test program needs all of it")]
+pub(crate) mod c;
 #[allow(dead_code, reason = "not every test program needs all of it")]
 pub(crate) mod door;
 #[allow(dead_code, reason = "not every test program needs all of it")]
