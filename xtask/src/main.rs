@@ -69,6 +69,7 @@ usage: cargo xtask COMMAND
                    the kernel's own RDMA driver, in a virtual machine, as the peer
   guest pyverbs [--write-table]
                    rdma-core's suite on that driver, for comparison; not part of `test`
+  guest speed      siw and Ferroce in one virtual machine, beside its TCP; not part of `test`
   abi --from RDMA_CORE_SOURCE
                    add the symbols that a release of rdma-core exports to those of the drop-in library";
 
@@ -149,6 +150,7 @@ fn run(
         ["instructions"] => instructions::run(workspace, mode),
         ["instructions", case] => instructions::profile(workspace, case),
         ["guest", "pyverbs"] => guest_suite(workspace, mode, tally),
+        ["guest", "speed"] => guest_speed(workspace),
         ["guest"] => guest_tests(workspace, "", mode, tally),
         ["guest", filter] => guest_tests(workspace, filter, mode, tally),
         _ => return None,
@@ -220,6 +222,12 @@ fn guest_tests(
 fn guest_suite(workspace: &Workspace, mode: Mode, tally: &mut Tally) -> Result<(), String> {
     guest_ready(workspace)?;
     guest::run_suite(workspace, mode, tally)
+}
+
+/// Not part of `test`: nobody can promise how fast a machine is.
+fn guest_speed(workspace: &Workspace) -> Result<(), String> {
+    guest_ready(workspace)?;
+    guest::run_speed(workspace)
 }
 
 fn guest_ready(workspace: &Workspace) -> Result<(), String> {

@@ -220,9 +220,7 @@ fn a_thread_whose_task_is_always_awake_brings_everything() {
 /// A thread that has taken an event and goes on at once leaves no queue unarmed for a driver.
 #[test]
 fn a_driver_beside_a_thread_that_computes_misses_nothing() {
-    // Each round takes some tenths of a second on rxe, whose processor is emulated.
-    let rounds = if common::on_rxe() { 5 } else { 50 };
-    for _ in 0..rounds {
+    for _ in 0..50 {
         let (here, there) = pair();
         let [first, second] = [receive(&here), receive(&here)];
         let (tell, told) = mpsc::channel();
@@ -262,10 +260,6 @@ fn processor_time() -> Duration {
 #[test]
 fn a_driver_to_which_nothing_comes_takes_no_processor() {
     const IDLE: Duration = Duration::from_millis(300);
-    if common::on_rxe() {
-        // An emulated processor takes longer for a look, and longer still on a busy machine.
-        return;
-    }
     let (here, there) = pair();
     let message = receive(&here);
     let taken = runtime().block_on(async {

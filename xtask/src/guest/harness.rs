@@ -42,12 +42,25 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Builds it if need be, and boots it.
+    /// Builds it if need be, and boots it with one virtual processor: on two real ones the programs
+    /// here need the other.
     pub(super) fn start(
         workspace: &Workspace,
         bin: &Path,
         driver: Driver,
         mtu: u32,
+        logs: PathBuf,
+    ) -> Result<Self, String> {
+        Self::start_with(workspace, bin, driver, mtu, "1", logs)
+    }
+
+    /// As [`Self::start`], with so many virtual processors.
+    pub(super) fn start_with(
+        workspace: &Workspace,
+        bin: &Path,
+        driver: Driver,
+        mtu: u32,
+        processors: &str,
         logs: PathBuf,
     ) -> Result<Self, String> {
         let namespace = format!("{}{}-guest", cleanup::NAMESPACE_PREFIX, std::process::id());
@@ -65,8 +78,14 @@ impl Guest {
         let run = Run::new(&guest, logs, BUILD_LIMIT)?;
         let mtu = mtu.to_string();
         run.script("build", &["build"])?.succeed()?;
-        // One virtual processor: on two real ones the programs here need the other.
-        let options = ["--smp", "1", "--mtu", &mtu, "--driver", driver.name()];
+        let options = [
+            "--smp",
+            processors,
+            "--mtu",
+            &mtu,
+            "--driver",
+            driver.name(),
+        ];
         run.script("start", &[&["start"], &options[..]].concat())?
             .succeed()?;
         let mut share = run.script("share", &["share"])?;

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use super::MTUS;
+use super::driver::Driver;
 use super::harness::Run;
 use super::pair::{Family, Outcome};
 use super::parallel::{Job, Turn};
@@ -23,10 +25,15 @@ const LIMIT: Duration = Duration::from_secs(1200);
 const RANDOM: &str = "programs";
 const RANDOM_CASES: &str = "FERROCE_SEEDS=12";
 const CASES: &str = "FERROCE_SEEDS=1";
-/// The test programs. The others test the compiler, the examples, the allocations and the log of
-/// the software device, and what C's functions of that device make (`raw_handles`, `raw_queues`,
-/// `storm`) or rxe does not have (`kinds_of_memory`).
-const PROGRAMS: [&str; 23] = [
+/// The test programs.
+///
+/// Left out are tests of what has no provider or is the software device's own: the compiler
+/// (`refused`), names (`public_names`), `allocations`, `log` and `wire`; of what rxe does not have
+/// (`kinds_of_memory`); `storm`, whose threads would take an emulated processor for minutes; and
+/// `looks`: a test of it did not end in minutes with the guest's one processor
+/// (`a_driver_whose_descriptor_always_seems_readable_brings_everything`), and another measures
+/// processor time. The `examples` are a test of their own.
+const PROGRAMS: [&str; 25] = [
     "arrivals",
     "channel",
     "connection",
@@ -42,6 +49,8 @@ const PROGRAMS: [&str; 23] = [
     "pool",
     RANDOM,
     "providers",
+    "raw_handles",
+    "raw_queues",
     "resets",
     "scopes",
     "shared_memory",
@@ -58,23 +67,36 @@ pub(super) fn job(workspace: &Workspace) -> Job<'_> {
         name: format!("guest.mtu1500.{NAME}"),
         turn: Turn::Polls,
         limit: LIMIT,
-        body: Box::new(|run| tests(workspace, run)),
+        body: Box::new(|run| all_of(workspace, run, &PROGRAMS)),
     }
 }
 
-fn tests(workspace: &Workspace, run: &Run) -> Outcome {
-    for program in programs::named(workspace, "ferroce", &PROGRAMS)? {
+/// The examples between two processes of the guest, on the driver that it has: by name only, as
+/// they take a minute.
+pub(super) fn examples(workspace: &Workspace, driver: Driver) -> Job<'_> {
+    Job {
+        name: format!("{}.rust-examples", driver.prefix(MTUS[0])),
+        turn: Turn::Polls,
+        limit: LIMIT,
+        body: Box::new(|run| all_of(workspace, run, &["examples"])),
+    }
+}
+
+/// Runs test programs, one after the other.
+fn all_of(workspace: &Workspace, run: &Run, names: &[&str]) -> Outcome {
+    for program in programs::named(workspace, "ferroce", names)? {
         let target = run.guest.share().join(shared(&program.name));
         let [target, built] = [&target, &program.path].map(|path| path.to_string_lossy());
         sh::output("strip", &["-o", &target, &built])?;
     }
+    let device = format!("FERROCE_TEST_DEVICE={}", run.guest.driver().name());
     let address = format!("FERROCE_TEST_ADDRESS={}", Family::V4.theirs());
-    for name in PROGRAMS {
+    for &name in names {
         let program = format!("/share/{}", shared(name));
         let words = [
             "env",
             "FERROCE_TEST_PROVIDER=system",
-            "FERROCE_TEST_DEVICE=rxe",
+            &device,
             if name == RANDOM { RANDOM_CASES } else { CASES },
             &address,
             &program,

@@ -16,6 +16,7 @@ mod parallel;
 mod pyverbs;
 mod rows;
 mod siw;
+mod speed;
 mod table;
 
 use std::time::Instant;
@@ -105,6 +106,16 @@ pub(crate) fn run_suite(
     suite::document(&record, taken)?.settle(workspace, mode, tally)
 }
 
+/// Measures siw and Ferroce in one guest, beside TCP, and prints the table.
+pub(crate) fn run_speed(workspace: &Workspace) -> Result<(), String> {
+    cleanup::left_over();
+    let bin = artefacts(workspace)?;
+    let logs = workspace.target.join("guest-logs").join("speed");
+    // Both ends poll.
+    let guest = Guest::start_with(workspace, &bin, Driver::Siw, MTUS[0], "2", logs.clone())?;
+    speed::run(&guest, &bin, &logs)
+}
+
 /// The rows of a driver, and what they gave.
 struct Matrix {
     driver: Driver,
@@ -141,6 +152,9 @@ impl Matrix {
         }
         if self.driver == Driver::Rxe && mtu == MTUS[0] {
             all.push(interface::job(workspace));
+        }
+        if mtu == MTUS[0] && !filter.is_empty() {
+            all.push(interface::examples(workspace, self.driver));
         }
         all.retain(|job| job.name.contains(filter));
         all

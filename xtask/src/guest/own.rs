@@ -30,9 +30,15 @@ pub(super) fn killed_there(run: &Run, row: &Row, way: Way) -> Outcome {
     here.until("pinged 10 times", |p| {
         p.output().matches("ping data").count() > 10
     })?;
-    // There may be other programs of this name.
-    let kill = r#"'kill -9 $(grep -l "^rping.*7176" /proc/[0-9]*/cmdline | cut -d/ -f3)'"#;
-    run.there(&["sh", "-c", kill])?.succeed()?;
+    let role = if way.server == Server::Here {
+        "-c"
+    } else {
+        "-s"
+    };
+    // There may be other programs of this name, and siw by itself has the other role there, too.
+    let kill =
+        format!(r#"'kill -9 $(grep -l "^rping.{role}.*7176" /proc/[0-9]*/cmdline | cut -d/ -f3)'"#);
+    run.there(&["sh", "-c", &kill])?.succeed()?;
     // rping's server takes a lost client for a normal end.
     here.end()?;
     drop(there);
@@ -111,6 +117,39 @@ fn copy(run: &Run, row: &Row, way: Way, [ours, theirs]: [&str; 2], to: &str) -> 
         run.there(&["cmp", theirs, to])?
     };
     compared.succeed()
+}
+
+/// WRITEs with immediates, and receives without elements for them: siw has neither. It refuses what
+/// is posted first at its end.
+pub(super) fn no_immediates(run: &Run, row: &Row, way: Way) -> Outcome {
+    let refused = if way.server == Server::Here {
+        "ibv_post_send("
+    } else {
+        "ibv_post_recv("
+    };
+    both_refuse(run, row, way, Ready::Cm(9136), refused)
+}
+
+/// The server wants to read the client's retry counts in the request: iWARP has none.
+pub(super) fn no_retries(run: &Run, row: &Row, way: Way) -> Outcome {
+    let refused = "not so: event.param.conn.rnr_retry_count == 7";
+    both_refuse(run, row, way, Ready::Cm(9133), refused)
+}
+
+/// Both programs end with a failure, and one of them says this.
+fn both_refuse(run: &Run, row: &Row, way: Way, ready: Ready, said: &str) -> Outcome {
+    let (mut here, mut there) = row.start(run, way, ready)?;
+    for side in [&mut there, &mut here] {
+        side.refuse()?;
+    }
+    if [&here, &there]
+        .iter()
+        .any(|side| side.output().contains(said))
+    {
+        Ok(())
+    } else {
+        Err(format!("neither end said {said:?}"))
+    }
 }
 
 /// The guest's side cannot join a group of IPv6: its kernel says so.

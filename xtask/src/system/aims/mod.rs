@@ -29,6 +29,7 @@ use batches::{LISTS, MANY};
 use crowd::CROWDS;
 use iwarp::IWARP;
 use probe::Probe;
+pub(crate) use probe::{Number, iperf3_number, perftest_number, qperf_number};
 use rounds::Round;
 use rust::RUST;
 use sizes::SIZES;
@@ -135,7 +136,7 @@ fn spread(rounds: &[Round]) -> (f64, f64) {
     })
 }
 
-fn median(mut numbers: Vec<f64>) -> Result<f64, String> {
+pub(crate) fn median(mut numbers: Vec<f64>) -> Result<f64, String> {
     numbers.sort_unstable_by(f64::total_cmp);
     let middle = numbers.len() / 2;
     numbers

@@ -12,7 +12,7 @@ use crate::system::{Process, Side, Stage};
 
 /// Which of a measurement's numbers counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Number {
+pub(crate) enum Number {
     /// Microseconds, median.
     Latency,
     /// Microseconds, mean.
@@ -202,7 +202,7 @@ pub(super) fn iperf3(stage: &Stage, piece: &str) -> Result<Value, String> {
 }
 
 /// GB/s that the receiver of iperf3 got.
-pub(super) fn iperf3_number(results: &Value) -> Result<f64, String> {
+pub(crate) fn iperf3_number(results: &Value) -> Result<f64, String> {
     let bits = results["end"]["sum_received"]["bits_per_second"].as_f64();
     bits.map(|bits| bits / 8e9).ok_or_else(|| unread("iperf3"))
 }
@@ -239,10 +239,14 @@ fn qperf(stage: &Stage, server: &str, test: &str) -> Result<f64, String> {
         "qperf", server, "-lp", PORT_WORD, "-uu", "-t", "1", "-m", "8", test,
     ];
     let output = bare_pair(stage, PORT, &["qperf", "-lp", PORT_WORD], &client)?;
-    let line = output.lines().find(|l| l.contains("latency"));
-    let line = line.and_then(|l| l.trim_end().strip_suffix("ns"));
-    let nanoseconds = last_number(line).ok_or_else(|| unread("qperf"))?;
-    Ok(nanoseconds / 1e3)
+    qperf_number(&output).ok_or_else(|| unread("qperf"))
+}
+
+/// The latency that qperf has printed in nanoseconds (`-uu`), in microseconds.
+pub(crate) fn qperf_number(output: &str) -> Option<f64> {
+    let line = output.lines().find(|l| l.contains("latency"))?;
+    let nanoseconds = last_number(line.trim_end().strip_suffix("ns"))?;
+    Some(nanoseconds / 1e3)
 }
 
 /// What nft is told.
@@ -292,13 +296,13 @@ pub(super) fn perftest_by(
     let mut client = start(Side::B, &client_words)?;
     client.succeed()?;
     server.succeed()?;
-    table_row(&client.output(), number).ok_or_else(|| unread(words[0]))
+    perftest_number(&client.output(), number).ok_or_else(|| unread(words[0]))
 }
 
 /// The last row of perftest's table. Latency: bytes, iterations, min, max, typical, average,
 /// deviation, 99 % …; bandwidth: bytes, iterations, peak, average (MiB/s), million messages per
 /// second.
-fn table_row(output: &str, number: Number) -> Option<f64> {
+pub(crate) fn perftest_number(output: &str, number: Number) -> Option<f64> {
     let row = |line: &str| {
         let numbers: Option<Vec<f64>> = line
             .split_whitespace()
@@ -434,16 +438,16 @@ fn connections(stage: &Stage, count: &str) -> Result<f64, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Number, table_row};
+    use super::{Number, perftest_number};
 
     #[test]
     fn perftest_prints_a_table() {
         let output = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n \
                       65536      5000             2411.22            1907.35              0.030518\n----\n";
-        let bandwidth = table_row(output, Number::Bandwidth).unwrap();
+        let bandwidth = perftest_number(output, Number::Bandwidth).unwrap();
         assert!((bandwidth - 2.0).abs() < 1e-3, "{bandwidth}");
-        let rate = table_row(output, Number::Rate).unwrap();
+        let rate = perftest_number(output, Number::Rate).unwrap();
         assert!((rate - 0.030_518).abs() < 1e-9);
-        assert_eq!(table_row("nothing", Number::Rate), None);
+        assert_eq!(perftest_number("nothing", Number::Rate), None);
     }
 }
