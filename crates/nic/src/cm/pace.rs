@@ -2,13 +2,13 @@
 //!
 //! A program may make or end thousands of connections at once. The receive buffer of a host with
 //! the usual limits holds a few hundred datagrams, and a MAD that is lost costs seconds. So bursts
-//! go out at a pace that a peer can follow. What comes in a conversation shows that a peer follows:
+//! go out at a pace that a peer can follow. What brings a conversation on shows that a peer follows:
 //! connections that are made and ended one after another do not wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ferroce_proto::mad::Mad;
+use ferroce_proto::mad::{Mad, Message};
 use ferroce_proto::time::Time;
 
 use super::service::Work;
@@ -18,9 +18,6 @@ use crate::base::addressing::Addressing;
 const BURST: u32 = 64;
 /// After that, one per this time.
 const INTERVAL: Duration = Duration::from_micros(50);
-/// MADs that may go out for one that has come in a conversation: it asks for no more (RTU and DREQ).
-/// A request gives no leave: its sender may have lied about its address.
-const PER_ANSWER: u32 = 2;
 /// MADs that wait go out in lots, so that the device thread sleeps in between.
 const LOT: u32 = 16;
 /// MADs that wait, at most; what is beyond is lost, and sent again by its conversation.
@@ -55,10 +52,23 @@ impl Pace {
         allowed
     }
 
-    /// A MAD of another host has come in a conversation.
-    fn give_back(&mut self) {
-        let earlier = self.full_at.0.saturating_sub(nanos(INTERVAL * PER_ANSWER));
+    /// So many MADs may go out besides.
+    fn give_back(&mut self, leave: u32) {
+        let earlier = self.full_at.0.saturating_sub(nanos(INTERVAL * leave));
         self.full_at = Time(earlier);
+    }
+}
+
+/// MADs for which one that has brought a conversation on gives leave: the one that it says has come,
+/// and those that it asks for, so that no more are under way than before.
+const fn leave(message: &Message) -> u32 {
+    match message {
+        // The REQ has come, and an RTU is due.
+        Message::Rep(_) => 2,
+        Message::Rtu(_) | Message::Rej(_) | Message::Drep(_) | Message::SidrRep(_) => 1,
+        // A DREP is due.
+        Message::Dreq(_) => 1,
+        Message::Req(_) | Message::Mra(_) | Message::SidrReq(_) => 0,
     }
 }
 
@@ -77,9 +87,9 @@ impl Work<'_> {
         }
     }
 
-    /// A MAD of another host has come in a conversation.
-    pub(super) fn on_answer(&mut self) {
-        self.state.pace.give_back();
+    /// A MAD of another host has brought a conversation on.
+    pub(super) fn on_progress(&mut self, message: &Message) {
+        self.state.pace.give_back(leave(message));
         self.send_waiting();
     }
 

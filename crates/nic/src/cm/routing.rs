@@ -217,15 +217,21 @@ impl Work<'_> {
         })
     }
 
-    /// Gives a MAD to the conversations, and counts one that they ignore. Returns whether they took
-    /// it.
+    /// Gives a MAD to the conversations, and counts one that they ignore. If it brought one of them
+    /// on, others may go out. Returns whether they took it.
     pub(super) fn give(
         &mut self,
         Between { from, to }: Between,
         mad: &CmMad,
         asker: Asker,
     ) -> bool {
+        let id = mad.message.remote_comm_id();
+        let phase = |work: &Self| id.and_then(|id| work.state.agent.phase(id));
+        let before = phase(self);
         let Err(ignored) = self.state.agent.on_mad(self.now, from, to, mad) else {
+            if phase(self) != before && !self.host.is_local(from.ip()) {
+                self.on_progress(&mad.message);
+            }
             return true;
         };
         let name = mad.message.name();

@@ -204,9 +204,6 @@ impl CmService {
         let taken = self.step(|work| {
             let before = work.state.requests;
             let knows = work.on_wire(from, to, mad);
-            if knows && !is_stray {
-                work.on_answer();
-            }
             work.pump();
             knows || work.state.requests > before
         }) == Some(true);

@@ -353,13 +353,39 @@ fn requests_alone_give_no_leave_to_answer_them_faster() {
     let _clients: Vec<_> = (0..100)
         .map(|_| p.client.connecting(&p.client_events, p.to))
         .collect();
-    p.net.pass(Duration::from_millis(10));
-    for request in std::iter::from_fn(|| next(&p.server_events)) {
-        request.id.reject(b"").unwrap();
-    }
-    p.net.settle();
+    let reject_all = || {
+        p.net.settle();
+        for request in std::iter::from_fn(|| next(&p.server_events)) {
+            request.id.reject(b"").unwrap();
+        }
+        p.net.settle();
+    };
+    // The rejections of the first 64 let the other requests go.
+    reject_all();
+    reject_all();
     let rejected = || std::iter::from_fn(|| next(&p.client_events)).count();
-    assert_eq!(rejected(), 64);
+    assert_eq!(rejected(), 64, "the server has sent as many as it may");
     p.net.pass(Duration::from_millis(10));
     assert_eq!(rejected(), 100 - 64);
+}
+
+#[test]
+fn no_more_of_a_crowd_is_under_way_while_answers_come() {
+    let p = Pair::new(1, "10.0.0.2");
+    let clients: Vec<_> = (0..200).map(|_| p.establish()).collect();
+    p.net.pass(Duration::from_secs(1));
+    let sent = || lock(&p.net.wire_log).len();
+    let before = sent();
+    for (client, _) in &clients {
+        client.disconnect().unwrap();
+    }
+    p.net.settle();
+    assert_eq!(sent() - before, 64);
+    for (_, server) in &clients[..30] {
+        server.disconnect().unwrap();
+    }
+    p.net.settle();
+    assert_eq!(sent() - before, 64 + 2 * 30, "each DREP lets one DREQ go");
+    p.net.pass(Duration::from_millis(10));
+    assert_eq!(sent() - before, 200 + 30);
 }
