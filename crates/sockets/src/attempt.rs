@@ -88,23 +88,6 @@ pub(crate) unsafe fn receive_message(
     outcome(unsafe { libc::syscall(libc::SYS_recvmsg, fd, message, flags) })
 }
 
-/// Receives as `readv(2)`, into 1 to 1024 pieces.
-///
-/// # Safety
-/// As for [`receive`].
-pub(crate) unsafe fn receive_pieces(
-    fd: RawFd,
-    vectors: *const libc::iovec,
-    count: c_int,
-) -> Outcome {
-    // SAFETY: integers and pointers, for which null is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = vectors.cast_mut();
-    message.msg_iovlen = count.cast_unsigned() as _;
-    // SAFETY: as the caller says.
-    unsafe { receive_message(fd, &raw mut message, 0) }
-}
-
 /// Takes what is ready, as `epoll_wait(2)`.
 ///
 /// # Safety
@@ -139,25 +122,4 @@ pub(crate) unsafe fn poll(fds: *mut libc::pollfd, count: libc::nfds_t) -> Outcom
     let mut now = NOW;
     // SAFETY: as the caller says; the kernel may write the time.
     outcome(unsafe { libc::syscall(libc::SYS_ppoll, fds, count, &raw mut now, NONE, 0) })
-}
-
-/// Looks at descriptors, as `select(2)`. The sets are overwritten.
-///
-/// # Safety
-/// As for [`receive`].
-pub(crate) unsafe fn select(count: c_int, sets: [*mut c_void; 3]) -> Outcome {
-    let mut now = NOW;
-    let [read, write, except] = sets;
-    // SAFETY: as the caller says; the kernel may write the time.
-    outcome(unsafe {
-        libc::syscall(
-            libc::SYS_pselect6,
-            count,
-            read,
-            write,
-            except,
-            &raw mut now,
-            NONE,
-        )
-    })
 }

@@ -6,22 +6,27 @@
 //! late: the descriptor of a receive, the set of an `epoll_wait`, the first stand-in of a `poll`.
 //! Two threads with one number share it.
 //!
-//! Invariant: a signal that comes during a look ends the call that it would have ended.
+//! Invariant: a signal that comes to this thread during a look ends the call that it would have
+//! ended. (One that comes between the look's end and the sleep is one that came before the call.)
 //! Enforced by: signals are blocked during a look, and looked for at its end.
 //! If broken: a program that stops a thread by a signal waits for ever.
+//!
+//! A signal for the process goes to the first thread, unless that has blocked it. So the first of
+//! several threads does not look: another one would get the signals meanwhile.
 //!
 //! A receive in a signal handler may come here: nothing is allocated, and no lock is waited for.
 
 use std::os::fd::RawFd;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use ferroce_os::environment::variable;
 use ferroce_os::linger::{Look, Looks};
 
-use crate::signals::{self, Blocked, Set};
+use crate::signals::{self, Blocked};
 use crate::table::{self, NUMBERS};
-use crate::{errno, sys};
+use crate::{errno, filter, sys};
 
 /// The variable: microseconds.
 const VARIABLE: &str = "FERROCE_SOCKETS_LOOK";
@@ -34,6 +39,8 @@ const MOST: u64 = 500;
 const FEW: usize = 4;
 
 static LONGEST: OnceLock<Duration> = OnceLock::new();
+/// `__libc_single_threaded` of glibc, from 2.32 on: 0 if there may be several threads.
+static IS_ALONE: OnceLock<Option<&AtomicU8>> = OnceLock::new();
 static LOOKS: [Looks; NUMBERS] = [const { Looks::new() }; NUMBERS];
 
 unsafe extern "C" {
@@ -47,6 +54,24 @@ pub(crate) fn find_out() {
         let said = text.and_then(|text| text.parse().ok());
         Duration::from_micros(said.unwrap_or(USUAL).min(MOST))
     });
+    IS_ALONE.get_or_init(|| {
+        let name = c"__libc_single_threaded".as_ptr();
+        // SAFETY: a string.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name) };
+        // SAFETY: null, or the C library's variable: a byte that lives as long as the process, which
+        // other threads change.
+        unsafe { found.cast::<AtomicU8>().as_ref() }
+    });
+}
+
+/// Whether the calling thread is the first of several, or may be.
+fn is_first_of_several() -> bool {
+    let is_alone = IS_ALONE.get().copied().flatten();
+    if is_alone.is_some_and(|alone| alone.load(Ordering::Relaxed) != 0) {
+        return false;
+    }
+    // SAFETY: takes no pointers.
+    unsafe { libc::syscall(libc::SYS_gettid) == libc::syscall(libc::SYS_getpid) }
 }
 
 /// How long a look lasts, at the longest. `None`: there are none.
@@ -60,15 +85,15 @@ pub(crate) enum Ends {
     /// A signal whose handler has not `SA_RESTART`, and every one with a handler if the socket has
     /// a time for receives (signal(7)).
     Receive(RawFd),
-    /// Every signal with a handler that is not in this set.
-    Wait(Set),
+    /// Every signal with a handler.
+    Wait,
 }
 
 impl Ends {
     fn ended(self, signals: &Blocked) -> bool {
         match self {
-            Self::Receive(fd) => signals.ended(0, || has_timeout(fd)),
-            Self::Wait(blocked) => signals.ended(blocked, || true),
+            Self::Receive(fd) => signals.ended(|| has_timeout(fd)),
+            Self::Wait => signals.ended(|| true),
         }
     }
 }
@@ -138,8 +163,16 @@ fn go_on<T>(
     if !sleeps() {
         return Looked::Nothing(Duration::ZERO);
     }
+    if is_first_of_several() {
+        begun.end(false);
+        return Looked::Nothing(Duration::ZERO);
+    }
     let signals = signals::block();
     while begun.goes_on() {
+        // Another thread may install one for all.
+        if filter::is_installed() {
+            return Looked::Nothing(begun.lasted());
+        }
         if let Some(found) = look() {
             begun.end_beside_peer();
             return Looked::Found(found);
@@ -204,9 +237,7 @@ mod tests {
         // Of each number nothing is known yet.
         let fd = socket.as_raw_fd();
         assert_eq!(interrupted(40_001, Ends::Receive(fd)), nothing);
-        assert_eq!(interrupted(40_002, Ends::Wait(0)), Looked::Interrupted);
-        let blocked = 1 << (libc::SIGUSR2 - 1);
-        assert_eq!(interrupted(40_003, Ends::Wait(blocked)), nothing);
+        assert_eq!(interrupted(40_002, Ends::Wait), Looked::Interrupted);
         let time = Some(Duration::from_secs(1));
         socket.set_read_timeout(time).expect("an option");
         assert_eq!(interrupted(40_004, Ends::Receive(fd)), Looked::Interrupted);
@@ -233,7 +264,7 @@ mod tests {
         let mut looks = 0;
         let looked: Looked<()> = on(
             40_005,
-            Ends::Wait(0),
+            Ends::Wait,
             || false,
             || {
                 looks += 1;
@@ -241,10 +272,10 @@ mod tests {
             },
         );
         assert_eq!((looked, looks), (Looked::Nothing(Duration::ZERO), 1));
-        let looked = on(40_005, Ends::Wait(0), || panic!("it has found"), || Some(7));
+        let looked = on(40_005, Ends::Wait, || panic!("it has found"), || Some(7));
         assert_eq!(looked, Looked::Found(7));
         assert_eq!(
-            on(-1, Ends::Wait(0), || true, || Some(7)),
+            on(-1, Ends::Wait, || true, || Some(7)),
             Looked::Nothing(Duration::ZERO)
         );
     }

@@ -53,9 +53,9 @@ fn pending() -> Set {
 
 impl Blocked {
     /// Whether a signal has come that would have ended a call of this thread. `ends`: whether one
-    /// does whose handler lets calls go on (`SA_RESTART`). `beside`: signals that the call blocks.
-    pub(crate) fn ended(&self, beside: Set, ends: impl Fn() -> bool) -> bool {
-        let due = pending() & !self.before & !beside;
+    /// does whose handler lets calls go on (`SA_RESTART`).
+    pub(crate) fn ended(&self, ends: impl Fn() -> bool) -> bool {
+        let due = pending() & !self.before;
         each(due).any(|signal| restarts(signal).is_some_and(|restarts| !restarts || ends()))
     }
 

@@ -58,6 +58,8 @@ pub(crate) mod flag {
     pub(crate) const SLEEPS: u8 = 16;
     /// Receives do not sleep.
     pub(crate) const RETURNS: u8 = 32;
+    /// Receives wait for more than a byte (`SO_RCVLOWAT`), perhaps.
+    pub(crate) const AT_LEAST: u8 = 64;
 }
 
 /// An entry.

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::time::Duration;
 
-use libc::{timespec, timeval};
+use libc::timespec;
 
 use crate::{errno, sys};
 
@@ -61,27 +61,6 @@ impl Timeout for timespec {
     }
 }
 
-impl Timeout for timeval {
-    fn duration(self) -> Option<Duration> {
-        let seconds = u64::try_from(self.tv_sec).ok()?;
-        let microseconds = u32::try_from(self.tv_usec).ok()?;
-        (microseconds < 1_000_000)
-            .then(|| Duration::new(seconds, 0) + Duration::from_micros(microseconds.into()))
-    }
-
-    fn is_long(self) -> bool {
-        self.duration().is_some_and(|time| time > LEAST)
-    }
-
-    fn less(self, lasted: Duration) -> Self {
-        let left = self.duration().unwrap_or_default().saturating_sub(lasted);
-        Self {
-            tv_sec: left.as_secs().try_into().unwrap_or_default(),
-            tv_usec: left.subsec_micros().into(),
-        }
-    }
-}
-
 /// A timeout in the program's memory; null is for ever.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed<T>(*const T);
@@ -132,12 +111,6 @@ mod tests {
         };
         let left = time.less(looked);
         assert_eq!((left.tv_sec, left.tv_nsec), (0, 999_000_000));
-        let time = timeval {
-            tv_sec: 0,
-            tv_usec: 900,
-        };
-        let left = time.less(looked);
-        assert_eq!((left.tv_sec, left.tv_usec), (0, 0));
     }
 
     #[test]

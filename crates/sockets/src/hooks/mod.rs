@@ -15,6 +15,5 @@ mod filter;
 mod open;
 mod option;
 mod receive;
-mod select;
 mod send;
 mod wait;

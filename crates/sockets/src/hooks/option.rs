@@ -217,6 +217,9 @@ hooks! {
                 false => table::remove_flags(fd, flag::RESETS),
             });
         }
+        if acts && option == libc::SO_RCVLOWAT {
+            table::add_flags(fd, flag::AT_LEAST);
+        }
         if result == 0 && acts { set(fd) } else { result }
     }
 }

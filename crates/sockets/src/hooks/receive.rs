@@ -16,8 +16,9 @@ const INTERNET: usize = size_of::<libc::sockaddr_in6>();
 /// Flags of receives before which a thread does not look: they do not sleep, or not for the first
 /// bytes alone.
 const NO_LOOKS: c_int = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_OOB | libc::MSG_ERRQUEUE;
-/// Most vectors of a call.
-const VECTORS: c_int = 1024;
+/// Room of a `recvmsg` for which it looks, or 0. The header of musl has gaps which its function
+/// clears, and the attempts would show to the kernel.
+const MESSAGE_LOOKS: usize = if cfg!(target_env = "musl") { 0 } else { 1 };
 
 /// A receive on a descriptor, with looks (`attempt`) before it sleeps (`go`).
 fn receive(
@@ -41,7 +42,7 @@ fn receive(
 
 /// What a look found: what the receive returns. `None`: it is to be made as it is.
 fn look(fd: c_int, mut attempt: impl FnMut() -> Outcome) -> Option<isize> {
-    if table::get(fd).flags & flag::RETURNS != 0 {
+    if table::get(fd).flags & (flag::RETURNS | flag::AT_LEAST) != 0 {
         return None;
     }
     let looked = look::on(
@@ -147,11 +148,7 @@ hooks! {
     readv: fn(fd: c_int, vectors: *const libc::iovec, count: c_int) -> isize, |next| {
         let room = usize::from(count > 0);
         // SAFETY: what the program passed.
-        let attempt = || unsafe { attempt::receive_pieces(fd, vectors, count) };
-        let looks = usize::from((1..=VECTORS).contains(&count));
-        // SAFETY: what the program passed.
-        let go = || unsafe { next()(fd, vectors, count) };
-        received(fd, room, || receive(fd, looks, 0, attempt, go))
+        received(fd, room, || unsafe { next()(fd, vectors, count) })
     }
 
     recv: fn(fd: c_int, bytes: *mut c_void, length: usize, flags: c_int) -> isize, |next| {
@@ -263,7 +260,7 @@ hooks! {
         // SAFETY: what the program passed.
         let attempt = || unsafe { attempt::receive_message(fd, message, flags) };
         // SAFETY: what the program passed.
-        let result = receive(fd, 1, flags, attempt, || unsafe { next()(fd, message, flags) });
+        let result = receive(fd, MESSAGE_LOOKS, flags, attempt, || unsafe { next()(fd, message, flags) });
         if result < 0 {
             return received(fd, 0, || result);
         }

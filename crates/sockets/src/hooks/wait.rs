@@ -8,31 +8,20 @@ use libc::{epoll_event, nfds_t, pollfd, sigset_t, timespec};
 use crate::attempt::{self, Outcome, some_events};
 use crate::look::{self, Ends, Looked};
 use crate::next::{Next, hooks};
-use crate::signals::Set;
 use crate::timeout::{Passed, Timeout};
 use crate::{errno, sys, table};
 
-/// What a call that waits looks by.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct By {
-    /// The number whose experience counts.
-    pub(super) number: c_int,
-    /// Signals that the call blocks.
-    pub(super) blocked: Set,
-}
-
-/// A call that waits, with looks (`attempt`) before it sleeps. `go` makes it after looks that
-/// lasted for so long.
-pub(super) fn wait(
-    by: Option<By>,
+/// A call that waits, with looks (`attempt`) before it sleeps, if it is given a number whose
+/// experience counts. `go` makes it after looks that lasted for so long.
+fn wait(
+    number: Option<c_int>,
     mut attempt: impl FnMut() -> Outcome,
     go: impl FnOnce(Duration) -> c_int,
 ) -> c_int {
-    let Some(By { number, blocked }) = by else {
+    let Some(number) = number else {
         return go(Duration::ZERO);
     };
-    let ends = Ends::Wait(blocked);
-    match look::on(number, ends, || true, || some_events(attempt())) {
+    match look::on(number, Ends::Wait, || true, || some_events(attempt())) {
         Looked::Found(Ok(count)) => count,
         Looked::Found(Err(error)) => errno::fail(error),
         Looked::Interrupted => errno::fail(libc::EINTR),
@@ -40,40 +29,21 @@ pub(super) fn wait(
     }
 }
 
-/// Signals that a call blocks: none if it leaves them as they are. None if they cannot be read.
-///
-/// # Safety
-/// Null, or what the program passed as a set.
-pub(super) unsafe fn blocked(mask: *const sigset_t) -> Option<Set> {
-    if mask.is_null() {
-        return Some(0);
-    }
-    let is_readable = errno::kept(|| sys::is_readable(mask.cast(), size_of::<Set>()));
-    // SAFETY: as many bytes can be read.
-    is_readable.then(|| unsafe { mask.cast::<Set>().read_unaligned() })
+/// An epoll set, if few stand-ins are in it and the call may wait for long. A call that blocks and
+/// opens signals by a `mask` does not look: the kernel delivers those that it opens when it begins.
+fn watcher(set: c_int, is_long: impl FnOnce() -> bool, mask: *const sigset_t) -> Option<c_int> {
+    (mask.is_null() && look::watches_few(set) && is_long()).then_some(set)
 }
 
-/// An epoll set, if few stand-ins are in it and the call may wait for long.
-unsafe fn watcher(set: c_int, is_long: impl FnOnce() -> bool, mask: *const sigset_t) -> Option<By> {
-    if !look::watches_few(set) || !is_long() {
-        return None;
-    }
-    // SAFETY: as the caller says.
-    let blocked = unsafe { blocked(mask) }?;
-    Some(By {
-        number: set,
-        blocked,
-    })
-}
-
-/// The descriptors of a `poll(2)`, if few stand-ins are among them and the call may wait for long.
+/// The descriptors of a `poll(2)`, if few stand-ins are among them and the call may wait for long;
+/// `mask` as in [`watcher`].
 unsafe fn polled(
     fds: *const pollfd,
     count: nfds_t,
     is_long: impl FnOnce() -> bool,
     mask: *const sigset_t,
-) -> Option<By> {
-    if !table::has_stand_ins() || !is_long() {
+) -> Option<c_int> {
+    if !mask.is_null() || !table::has_stand_ins() || !is_long() {
         return None;
     }
     let count = usize::try_from(count).ok()?;
@@ -85,10 +55,7 @@ unsafe fn polled(
         // SAFETY: as many can be read, as the kernel has just said.
         unsafe { (*fds.add(at)).fd }
     });
-    let number = look::first_of_few(numbers.filter(|fd| table::is_stand_in(*fd)))?;
-    // SAFETY: as the caller says.
-    let blocked = unsafe { blocked(mask) }?;
-    Some(By { number, blocked })
+    look::first_of_few(numbers.filter(|fd| table::is_stand_in(*fd)))
 }
 
 const NO_MASK: *const sigset_t = std::ptr::null();
