@@ -144,6 +144,8 @@ pub(crate) struct Raw {
     post_send: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32,
     post_recv: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> i32,
     poll_cq: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
+    /// What was taken last, of several.
+    taken: RefCell<[ibv_wc; CompletionBuffer::ROOM]>,
 }
 
 impl Raw {
@@ -156,6 +158,7 @@ impl Raw {
             post_send: post_send.unwrap(),
             post_recv: post_recv.unwrap(),
             poll_cq,
+            taken: RefCell::new([const { ibv_wc::zeroed() }; CompletionBuffer::ROOM]),
             end,
         }
     }
@@ -178,7 +181,7 @@ impl Raw {
 
     #[inline(always)]
     fn take_several(&self, queue: &CompletionQueue) -> u32 {
-        let mut places = [const { ibv_wc::zeroed() }; CompletionBuffer::ROOM];
+        let mut places = self.taken.borrow_mut();
         let room = i32::try_from(places.len()).unwrap();
         // SAFETY: a live queue, which nothing else polls, and room for as many completions.
         let count = unsafe { (self.poll_cq)(queue.as_raw(), room, places.as_mut_ptr()) };
