@@ -383,9 +383,9 @@ fn greet(
     room: Room,
     board: Option<BorrowedFd<'_>>,
 ) -> io::Result<Result<Sender, String>> {
-    let (sender, file) = match ring(room) {
-        Ok((sender, file)) => (Ok(sender), Some(file)),
-        Err(why) => (Err(why), None),
+    let (sender, file, has_short_rings) = match ring(room) {
+        Ok((sender, file, has)) => (Ok(sender), Some(file), has),
+        Err(why) => (Err(why), None, false),
     };
     let value = room.ring.unwrap_or(0).to_le_bytes();
     let file: Option<BorrowedFd<'_>> = file.as_ref().map(AsFd::as_fd);
@@ -399,7 +399,7 @@ fn greet(
         value: &[],
         descriptors: std::slice::from_ref(board),
     });
-    let short_rings = ring.filter(|_| room.short_rings).map(|_| OfferedPart {
+    let short_rings = has_short_rings.then_some(OfferedPart {
         tag: extras::SHORT_RINGS,
         value: &[],
         descriptors: &[],
@@ -411,10 +411,16 @@ fn greet(
     Ok(sender)
 }
 
-/// A ring for a new link, or why there is none.
-pub(super) fn ring(room: Room) -> Result<(Sender, Fd), String> {
+/// A ring for a new link, and whether it has short rings; or why there is none. Limits of files and
+/// address space may have room for the ring alone.
+pub(super) fn ring(room: Room) -> Result<(Sender, Fd, bool), String> {
     let bytes = room.ring?;
-    ring::create(bytes, room.short_rings).map_err(|why| {
+    let create = |has| ring::create(bytes, has).map(|(sender, file)| (sender, file, has));
+    let made = create(room.short_rings).or_else(|why| {
+        tracing::debug!(target: "ferroce::local", %why, "a link without short rings");
+        create(false)
+    });
+    made.map_err(|why| {
         tracing::debug!(target: "ferroce::local", %why, "a link without shared ring");
         why.to_string()
     })

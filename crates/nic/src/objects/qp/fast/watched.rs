@@ -36,6 +36,9 @@ const CLOSE_LOOKS: usize = 64;
 /// Number of short rings up to which a poll serves one of them: to look at all of the others takes
 /// as long as a message then.
 const FEW: usize = 8;
+/// Short rings that each poll looks at: those of which one had something last. Polls that make a
+/// whole round look at all, and so do all polls as long as others have something.
+const LATELY: usize = 64;
 
 /// What a look at a short ring found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,13 +241,20 @@ pub(crate) struct ShortRingOffer {
 
 /// The short rings that are looked at.
 #[derive(Debug, Default)]
-pub(crate) struct WatchedShortRings(Vec<Watch>);
+pub(crate) struct WatchedShortRings {
+    /// The last [`LATELY`] are those that had something last.
+    watches: Vec<Watch>,
+    /// Others had something when all were looked at.
+    is_wide: bool,
+    /// Which of the last ones gives its place to the next one that has something.
+    turn: usize,
+}
 
 impl WatchedShortRings {
     /// Whether any has something; `acks`: or an acknowledgement that is still to be sent.
     pub(crate) fn look(&mut self, services: &Services, acks: bool) -> bool {
         self.renew(services);
-        self.0.iter().any(|watch| watch.eye.waits(acks))
+        self.watches.iter().any(|watch| watch.eye.waits(acks))
     }
 
     /// Looks a few times, until any has something: a program that polls in a loop comes back as
@@ -262,27 +272,39 @@ impl WatchedShortRings {
         let Some((place, seen)) = self.look_closely() else {
             return false;
         };
-        if self.0.len() > FEW {
-            return self.run_to(services, place, now, delivery);
+        if self.watches.len() > FEW {
+            return self.run_down(services, self.first(), place, now, delivery);
         }
         if place > 0 {
-            self.0.swap(0, place);
+            self.watches.swap(0, place);
         }
-        match self.0.first_mut() {
+        match self.watches.first_mut() {
             Some(watch) => watch.run(services, seen, now, delivery),
             None => false,
         }
+    }
+
+    /// Where those begin that had something last.
+    #[inline]
+    fn lately(&self) -> usize {
+        self.watches.len().saturating_sub(LATELY)
+    }
+
+    /// The first that a poll looks at.
+    #[inline]
+    fn first(&self) -> usize {
+        if self.is_wide { 0 } else { self.lately() }
     }
 
     /// The place of one that has something, and what.
     #[inline]
     fn look_closely(&self) -> Option<(usize, Seen)> {
         let times = CLOSE_LOOKS
-            .checked_div(self.0.len())
+            .checked_div(self.watches.len())
             .map_or(0, |n| n.max(1));
         for _ in 0..times {
-            for place in (0..self.0.len()).rev() {
-                match self.0[place].eye.look() {
+            for place in (self.first()..self.watches.len()).rev() {
+                match self.watches[place].eye.look() {
                     Seen::Nothing => {}
                     seen => return Some((place, seen)),
                 }
@@ -296,12 +318,16 @@ impl WatchedShortRings {
     pub(crate) fn has_news_of(&self, services: &Services, process_slot: u16, acks: bool) -> bool {
         let of_process = |watch: &&Watch| watch.process_slot == process_slot;
         !services.new_short_rings.is_empty()
-            || self.0.iter().filter(of_process).any(|w| w.eye.waits(acks))
+            || self
+                .watches
+                .iter()
+                .filter(of_process)
+                .any(|w| w.eye.waits(acks))
     }
 
     /// Whether what was taken from any is still to be said.
     pub(crate) fn owe_acks(&self) -> bool {
-        self.0.iter().any(|watch| watch.eye.holds())
+        self.watches.iter().any(|watch| watch.eye.holds())
     }
 
     /// Lets queue pairs take what there is for them. Returns whether there was anything.
@@ -312,43 +338,55 @@ impl WatchedShortRings {
         delivery: &mut DirectDelivery<'_>,
     ) -> bool {
         self.renew(services);
-        self.run_to(services, self.0.len(), now, delivery)
+        let last = self.watches.len().saturating_sub(1);
+        self.run_down(services, 0, last, now, delivery)
     }
 
-    /// As [`run`](Self::run), where there was nothing behind a place.
-    fn run_to(
+    /// As [`run`](Self::run), from the place `last` down to `first`: there was nothing behind it.
+    fn run_down(
         &mut self,
         services: &Services,
-        place: usize,
+        first: usize,
+        last: usize,
         now: Time,
         delivery: &mut DirectDelivery<'_>,
     ) -> bool {
-        let (mut any, mut closed) = (false, false);
-        for watch in self.0.iter_mut().take(place + 1).rev() {
+        let (lately, mut any, mut others, mut closed) = (self.lately(), false, false, false);
+        for place in (first..self.watches.len().min(last + 1)).rev() {
+            let watch = &mut self.watches[place];
             let seen = watch.eye.look();
-            any |= watch.run(services, seen, now, delivery);
+            let had = watch.run(services, seen, now, delivery);
             closed |= seen == Seen::Closed;
+            any |= had;
+            if had && place < lately {
+                others = true;
+                self.turn = (self.turn + 1) % LATELY;
+                self.watches.swap(place, lately + self.turn);
+            }
+        }
+        if first == 0 {
+            self.is_wide = others;
         }
         if closed {
-            self.0.retain(|watch| !watch.eye.is_closed());
+            self.watches.retain(|watch| !watch.eye.is_closed());
         }
         any
     }
 
     /// The processes from which there was something since the last time.
     pub(crate) fn take_served(&mut self, mut each: impl FnMut(u16)) {
-        for watch in &mut self.0 {
+        for watch in &mut self.watches {
             if std::mem::take(&mut watch.served) {
                 each(watch.process_slot);
             }
         }
     }
 
-    /// Packets that the queue pairs have sent, all told. Of many queue pairs, only the first are
-    /// looked at: each costs a line of the cache.
+    /// Packets that the queue pairs have sent, all told. Of many queue pairs, only those are looked
+    /// at that had something last: each costs a line of the cache.
     pub(crate) fn sent(&self) -> u64 {
         let sending = |watch: &&Watch| watch.eye.end == RingEnd::Sending;
-        let some = self.0.iter().filter(sending).take(CLOSE_LOOKS);
+        let some = self.watches.iter().rev().filter(sending).take(CLOSE_LOOKS);
         let sent = some.map(|watch| watch.qp.sent());
         sent.fold(0, u64::wrapping_add)
     }
@@ -363,7 +401,7 @@ impl WatchedShortRings {
 
     #[cold]
     fn take_new(&mut self, services: &Services) {
-        self.0.extend(services.new_short_rings.take());
+        self.watches.extend(services.new_short_rings.take());
     }
 
     /// What was put into short rings by this process: wakes the receivers that went to sleep at
@@ -371,7 +409,7 @@ impl WatchedShortRings {
     pub(crate) fn wake_late(&mut self, services: &Services) {
         self.renew(services);
         let sending = |watch: &&Watch| watch.eye.end == RingEnd::Sending;
-        for watch in self.0.iter().filter(sending) {
+        for watch in self.watches.iter().filter(sending) {
             watch.qp.wake_late();
         }
     }
@@ -381,7 +419,7 @@ impl WatchedShortRings {
     pub(crate) fn accept(&mut self, services: &Services, offer: &ShortRingOffer, now: Time) {
         let is_same =
             |eye: &Eye| eye.short_ring == offer.short_ring && eye.end == RingEnd::Receiving;
-        for watch in self.0.iter().filter(|watch| is_same(&watch.eye)) {
+        for watch in self.watches.iter().filter(|watch| is_same(&watch.eye)) {
             watch
                 .qp
                 .on_short_ring(watch.eye.end, now, &mut DirectDelivery::default());
@@ -391,7 +429,7 @@ impl WatchedShortRings {
             return;
         };
         if let Some(eye) = qp.accept_short_ring(offer) {
-            self.0.push(Watch::new(qp, offer.origin.slot(), eye));
+            self.watches.push(Watch::new(qp, offer.origin.slot(), eye));
         }
     }
 }
