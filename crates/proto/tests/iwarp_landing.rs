@@ -141,19 +141,32 @@ fn a_receive_may_still_be_posted_while_a_send_comes() {
 #[test]
 fn an_answer_lands_in_all_elements_of_its_read() {
     let mut lone = lone(false);
-    let (now, key) = (lone.now, lone.key);
-    let sges = vec![sge(key, 0, 10_000), sge(key, 10_000, LEN as u32 - 10_000)];
-    let mut read = wr(5, SendOp::Read(remote(Key(9), 0)), sges);
-    read.flags = SendFlags::SIGNALED;
-    let posted = lone.node.with(now, |qp, cx| qp.post_send(cx, read));
-    assert_eq!(posted, Ok(()));
-    let request = lone.heard().remove(0);
-    let request = ReadRequest::parse(&request[Untagged::LEN..]).expect("a request");
+    let request = asked(&mut lone, LEN as u32);
     let answer = tagged(Opcode::ReadResponse, request.sink_stag, request.sink_to);
     let landed = says_in_parts(&mut lone, &answer, &[BEGINNING]);
     assert_eq!(landed, LEN - IN_BEGINNING - TAIL);
     assert_eq!(lone.node.memory.get(Arena::BASE, LEN), payload());
     assert_eq!(lone.node.results.send_statuses(), [(5, WcStatus::Success)]);
+}
+
+/// Posts a READ into two elements. Returns what the peer is asked for.
+fn asked(lone: &mut Lone, len: u32) -> ReadRequest {
+    let (now, key) = (lone.now, lone.key);
+    let sges = vec![sge(key, 0, 10_000), sge(key, 10_000, len - 10_000)];
+    let mut read = wr(5, SendOp::Read(remote(Key(9), 0)), sges);
+    read.flags = SendFlags::SIGNALED;
+    let posted = lone.node.with(now, |qp, cx| qp.post_send(cx, read));
+    assert_eq!(posted, Ok(()));
+    let request = lone.heard().remove(0);
+    ReadRequest::parse(&request[Untagged::LEN..]).expect("a request")
+}
+
+#[test]
+fn an_answer_that_ends_too_early_leaves_nothing_in_memory() {
+    let mut lone = lone(false);
+    let request = asked(&mut lone, LEN as u32 + 1);
+    let answer = tagged(Opcode::ReadResponse, request.sink_stag, request.sink_to);
+    expect_refused(&mut lone, &answer, Violation::TaggedBounds);
 }
 
 /// Checks that nothing of an FPDU is in memory when the stream has ended by `violation`.

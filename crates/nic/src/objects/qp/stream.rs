@@ -34,7 +34,7 @@ const LAST_READS: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StreamTurn {
     Nothing,
-    /// No more than there is room for.
+    /// All that was there, as far as is known.
     Little,
     /// More may be there.
     Much,
@@ -139,24 +139,14 @@ impl Qp {
 
     /// Takes what has come, within a turn.
     fn read_stream(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> StreamTurn {
-        let (mut turn, mut all) = (StreamTurn::Nothing, 0);
+        let mut turn = StreamTurn::Nothing;
         for _ in 0..READS {
-            let came = self.read_once(locked, room, now);
-            if came == Came::Nothing {
-                break;
+            match self.read_once(locked, room, now) {
+                Came::Nothing => return turn,
+                Came::Bytes { filled: true, .. } => turn = StreamTurn::Much,
+                // To ask whether there is more would be a second system call for each message.
+                _ => return StreamTurn::Little,
             }
-            turn = StreamTurn::Little;
-            let Came::Bytes { count, filled } = came else {
-                break;
-            };
-            all += count;
-            // To ask whether there is more would be a second system call for each message.
-            if !filled {
-                break;
-            }
-        }
-        if all >= room.len() {
-            turn = StreamTurn::Much;
         }
         turn
     }
@@ -204,6 +194,13 @@ impl Qp {
             });
         });
         locked.stream = Some(stream);
+        if came == Came::Nothing && iwarp_of(locked).is_some_and(|iwarp| iwarp.has_stopped()) {
+            // What had come before was refused: there is a TERMINATE to send.
+            return Came::Bytes {
+                count: 0,
+                filled: false,
+            };
+        }
         came
     }
 

@@ -95,6 +95,13 @@ impl Deframer {
         }
     }
 
+    /// Bytes of the FPDU that has begun; 0 if its length field has not come.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        let len = u16_at(self.held.bytes(), 0).filter(|_| !self.given);
+        len.map_or(0, |len| fpdu_len(len.into()))
+    }
+
     /// What has come of the ULPDU in work, without what has [passed](Self::pass), and how many bytes
     /// of it are missing. `None`: none has begun, or it is to be checked as a whole.
     #[must_use]

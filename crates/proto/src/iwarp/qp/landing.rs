@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::end::StreamStop;
 use super::sends::ResponseKind;
-use super::{IwQp, Stream};
+use super::{Gate, IwQp, Stream};
 use crate::iwarp::ddp::{Header, Segment, Tagged, Untagged};
 use crate::iwarp::rdmap::{Opcode, QUEUE_SEND};
 use crate::mr::{Access, Backing, Piece, Pieces, Rights, Span};
@@ -17,7 +17,9 @@ use crate::rc::scatter::{Extent, Opener};
 use crate::rc::{Cx, MAX_MESSAGE, scatter, total};
 use crate::verbs::Payload;
 
-/// An FPDU of which fewer bytes are missing comes by way of the buffer.
+/// Shorter FPDUs come in less time several at once, though they are copied.
+const LONG: usize = 16 << 10;
+/// One of which fewer bytes are missing comes by way of the buffer.
 const LEAST: usize = 4 << 10;
 /// Bytes at the end of a payload that come by way of the buffer: programs poll the last ones to
 /// learn that a WRITE has arrived, and only [`Memory::write`](crate::mr::Memory::write) makes these
@@ -36,6 +38,12 @@ pub type Read<'r> = dyn FnMut(&[Span<'_>], &mut [&mut [u8]]) -> usize + 'r;
 type Spans<'a> = SmallVec<[Span<'a>; 1]>;
 
 impl IwQp {
+    /// Whether the stream has ended, and how is to be said to the peer.
+    #[must_use]
+    pub const fn has_stopped(&self) -> bool {
+        self.ended.is_some()
+    }
+
     /// Whether the next bytes should come by [`receive`](Self::receive): a long FPDU has begun, or
     /// one is likely to begin. Else [`on_bytes`](Self::on_bytes) takes less time.
     #[must_use]
@@ -104,7 +112,14 @@ impl IwQp {
         room: &mut [u8],
         read: &mut Read<'_>,
     ) -> Result<(), StreamStop> {
-        let begun = self.place_begun(cx, stream)?;
+        let begun = match self.place_begun(cx, stream) {
+            Ok(begun) => begun,
+            Err(stop) => {
+                // As behind a whole FPDU that is refused: the initiator has the reply.
+                stream.gate = Gate::Open;
+                return Err(stop);
+            }
+        };
         let landed = begun.and_then(|(header, len)| {
             let spans = self.landing(cx.rights, &header, len)?;
             let came = read(&spans, &mut [lead(room)]);
@@ -158,7 +173,27 @@ impl IwQp {
                 return false;
             }
         }
-        self.landing(cx.rights, header, len).is_some()
+        self.is_last_where_due(header, len) && self.landing(cx.rights, header, len).is_some()
+    }
+
+    /// Whether a segment of an answer to a READ is the last one where the answer ends, and only
+    /// there.
+    fn is_last_where_due(&self, header: &Header, len: usize) -> bool {
+        let Header::Tagged(header) = header else {
+            return true;
+        };
+        if header.opcode == Opcode::Write {
+            return true;
+        }
+        let answer = self.sends.asked.front().map(|asked| &asked.answer);
+        let Some(ResponseKind::Read {
+            length, received, ..
+        }) = answer
+        else {
+            return false;
+        };
+        let end = u64::from(*received) + len as u64;
+        header.last == (end == u64::from(*length))
     }
 
     /// The place of the next `len` bytes of a segment.
@@ -276,13 +311,14 @@ impl IwQp {
 
 /// Whether so much of an FPDU is missing that it should land.
 fn lands(stream: &Stream) -> bool {
-    stream.deframer.missing() >= LEAST && !stream.agreement.markers_in
+    let deframer = &stream.deframer;
+    deframer.length() >= LONG && deframer.missing() >= LEAST && !stream.agreement.markers_in
 }
 
 impl Stream {
     /// A ULPDU of so many bytes has come. Behind a long one another is likely.
     pub(super) fn note_length(&mut self, ulpdu: usize) {
-        self.in_bulk |= ulpdu >= LEAST && !self.agreement.markers_in;
+        self.in_bulk |= ulpdu >= LONG && !self.agreement.markers_in;
     }
 }
 
