@@ -17,6 +17,8 @@ use crate::{programs, sh};
 
 /// Part of the test's name.
 const NAME: &str = "rust-interface";
+/// Run by this name only.
+pub(super) const EXAMPLES: &str = "rust-examples";
 /// They take a minute there, and some where the machine is busy; where `cargo test` has not run
 /// before, they are built first.
 const LIMIT: Duration = Duration::from_secs(1200);
@@ -75,7 +77,7 @@ pub(super) fn job(workspace: &Workspace) -> Job<'_> {
 /// they take a minute.
 pub(super) fn examples(workspace: &Workspace, driver: Driver) -> Job<'_> {
     Job {
-        name: format!("{}.rust-examples", driver.prefix(MTUS[0])),
+        name: format!("{}.{EXAMPLES}", driver.prefix(MTUS[0])),
         turn: Turn::Polls,
         limit: LIMIT,
         body: Box::new(|run| all_of(workspace, run, &["examples"])),
