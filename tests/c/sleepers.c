@@ -1,8 +1,8 @@
 /*
  * Threads that sleep for completion events in every way, and are disturbed in every way. Two
- * processes exchange numbered messages on twelve queue pairs, with fifteen completion queues on nine
- * channels, on which eleven threads of each side sleep, one of them on two. A seed chooses every
- * step.
+ * processes exchange numbered messages on twelve queue pairs, with fifteen completion queues on
+ * nine channels, on which eleven threads of each side sleep, one of them on two. A seed chooses
+ * every step.
  *
  * A watchdog on each side finds lost wake-ups. So that nothing hides one, often a single token is
  * under way, and nothing but its completion wakes anything.

@@ -58,8 +58,8 @@ pub(crate) fn find_out() {
         let name = c"__libc_single_threaded".as_ptr();
         // SAFETY: a string.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name) };
-        // SAFETY: null, or the C library's variable: a byte that lives as long as the process, which
-        // other threads change.
+        // SAFETY: null, or the C library's variable: a byte that lives as long as the process, and
+        // that other threads change.
         unsafe { found.cast::<AtomicU8>().as_ref() }
     });
 }

@@ -8,8 +8,9 @@ use crate::{hide, listener, sys};
 
 /// Options of the TCP socket that act on data, so the stream gets them.
 const COPIED: [i32; 2] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
-/// `net.core.wmem_max` as it is by default, which the kernel doubles. Where it allows more, a writer
-/// that is far ahead finds its bytes out of the processor's caches, and takes a fifth longer.
+/// `net.core.wmem_max` as it is by default, which the kernel doubles. Where it allows more, a
+/// writer that is far ahead finds its bytes out of the processor's caches, and takes a fifth
+/// longer.
 const BUFFER: i32 = 212_992;
 
 /// Hides a TCP connection whose number a stream is about to get: it holds the port, answers

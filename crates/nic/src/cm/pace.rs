@@ -2,8 +2,8 @@
 //!
 //! A program may make or end thousands of connections at once. The receive buffer of a host with
 //! the usual limits holds a few hundred datagrams, and a MAD that is lost costs seconds. So bursts
-//! go out at a pace that a peer can follow. What brings a conversation on shows that a peer follows:
-//! connections that are made and ended one after another do not wait.
+//! go out at a pace that a peer can follow. What brings a conversation on shows that a peer
+//! follows: connections that are made and ended one after another do not wait.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -59,8 +59,8 @@ impl Pace {
     }
 }
 
-/// MADs for which one that has brought a conversation on gives leave: the one that it says has come,
-/// and those that it asks for, so that no more are under way than before.
+/// MADs for which one that has brought a conversation on gives leave: the one that it says has
+/// come, and those that it asks for, so that no more are under way than before.
 const fn leave(message: &Message) -> u32 {
     match message {
         // The REQ has come, and an RTU is due.

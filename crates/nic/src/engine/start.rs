@@ -20,7 +20,7 @@ use crate::cm::CmService;
 use crate::link::fault::{Faults, Wires};
 use crate::link::local::LocalLinks;
 use crate::link::path::Policy;
-use crate::link::path::neighbour::Stations;
+use crate::link::path::neighbour::KnownStations;
 use crate::link::path::peer_processes::PeerProcesses;
 use crate::link::path::ways_out::Wire;
 use crate::link::stream::StreamFaults;
@@ -163,7 +163,7 @@ fn assemble(
         sleeper,
         boards,
         peer_processes: PeerProcesses::new(links, &poller),
-        stations: Stations::default(),
+        stations: KnownStations::default(),
         new_short_rings: NewShortRings::default(),
         wire,
         stream_faults: settings.faults.streams.map(StreamFaults::new),

@@ -20,7 +20,7 @@ use crate::base::denials::{Asker, Denial};
 use crate::base::events::EventQueue;
 use crate::base::numbers::{Numbers, slot_of};
 use crate::link::local::ConnectError;
-use crate::link::path::neighbour::Stations;
+use crate::link::path::neighbour::KnownStations;
 use crate::link::path::peer_processes::PeerProcesses;
 use crate::link::path::ways_out::Wire;
 use crate::link::path::{Egress, Policy};
@@ -101,7 +101,7 @@ pub(crate) struct Services {
     pub(crate) ready: ReadyList,
     pub(crate) sleeper: Sleeper,
     pub(crate) peer_processes: PeerProcesses,
-    pub(crate) stations: Stations,
+    pub(crate) stations: KnownStations,
     pub(crate) new_short_rings: NewShortRings,
     pub(crate) boards: Boards,
     /// Or why there is none.

@@ -84,7 +84,7 @@ pub enum ShortRingWord {
     Withdrawn,
     /// The position of what is in a slot, plus one.
     Filled(u32),
-    /// The words of the message in a slot behind its head, or [`IN_BODY`]; above it the short ring
+    /// The words of the message in a slot behind its head, or `IN_BODY`; above it the short ring
     /// that [`Says`](Self::Says) is about, plus one, and how many words are promised there, plus
     /// one.
     Length(u32),

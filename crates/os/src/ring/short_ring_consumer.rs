@@ -115,8 +115,8 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
         }))
     }
 
-    /// The place of a message in the body, its bytes behind its head, and the bytes of a packet. The
-    /// producer may write anything, at any time: each word is read once.
+    /// The place of a message in the body, its bytes behind its head, and the bytes of a packet.
+    /// The producer may write anything, at any time: each word is read once.
     fn place_in_body(&self, at: u32) -> Result<(Place, usize, u32), Broken> {
         let load = |word| self.area.load(word, Ordering::Relaxed);
         let offset = load(ShortRingWord::Offset(at));

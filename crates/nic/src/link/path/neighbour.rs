@@ -31,16 +31,16 @@ const MOST: usize = 64;
 /// Hosts whose next station was known lately. A connection asks the kernel when its address is
 /// resolved and when its queue pair moves to RTR, which would be a quarter of its time.
 #[derive(Debug, Default)]
-pub(crate) struct Stations(Mutex<Vec<Seen>>);
+pub(crate) struct KnownStations(Mutex<Vec<KnownAt>>);
 
 #[derive(Debug)]
-struct Seen {
+struct KnownAt {
     dst: IpAddr,
     scope: u32,
     at: Time,
 }
 
-impl Stations {
+impl KnownStations {
     /// Whether the link address of the next station on the way to `dst` is known, or none is
     /// needed. `scope` is the interface of a link-local address, else 0.
     ///
@@ -59,7 +59,7 @@ impl Stations {
         ask: impl FnOnce() -> io::Result<Known>,
     ) -> io::Result<Known> {
         let seen = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |seen: &Seen| seen.dst == dst && seen.scope == scope;
+        let is_it = |seen: &KnownAt| seen.dst == dst && seen.scope == scope;
         if seen().iter().any(|s| is_it(s) && now.since(s.at) < LATELY) {
             return Ok(Known::Yes);
         }
@@ -70,7 +70,7 @@ impl Stations {
             if seen.len() == MOST {
                 seen.remove(0);
             }
-            seen.push(Seen {
+            seen.push(KnownAt {
                 dst,
                 scope,
                 at: now,
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_station_that_was_known_lately_is_not_asked_for_again() {
-        let stations = Stations::default();
+        let stations = KnownStations::default();
         let start = Time(1_000_000);
         let ask = |now, answer: fn() -> io::Result<Known>| stations.known_at(now, DST, 0, answer);
         assert_eq!(ask(start, || Ok(Known::No)).unwrap(), Known::No);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn stations_are_told_apart_and_few_are_remembered() {
-        let stations = Stations::default();
+        let stations = KnownStations::default();
         let now = Time(1);
         for scope in 0..=u32::try_from(MOST).unwrap() {
             let known = stations.known_at(now, DST, scope, || Ok(Known::Yes));

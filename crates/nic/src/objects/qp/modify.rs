@@ -142,7 +142,7 @@ impl Qp {
     /// none. No lock is held meanwhile.
     ///
     /// # Errors
-    /// As [`Stations::resolve`](neighbour::Stations::resolve).
+    /// As [`neighbour::KnownStations::resolve`].
     pub(crate) fn await_stations(&self, to: impl Iterator<Item = Gid>) -> Result<(), Error> {
         let device = self.pd.context().device();
         // Nobody answers there, and no adapter has such an interface.

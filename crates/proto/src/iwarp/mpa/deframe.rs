@@ -2,7 +2,7 @@
 
 use super::agree::Agreement;
 use super::fpdu::{LENGTH_LEN, MARKER_LEN, fpdu_len};
-use super::held::Held;
+use super::held::BegunFpdu;
 use super::marker::{self, Spacing};
 use crate::iwarp::bytes::{array, u16_at};
 use crate::iwarp::crc;
@@ -27,7 +27,7 @@ pub struct Deframer {
     /// Where the stream is between markers, if it has them.
     spacing: Option<Spacing>,
     /// The beginning of an FPDU without its markers, from the length field on.
-    held: Held,
+    held: BegunFpdu,
     /// Bytes of its payload that are not in `held`, as they went elsewhere.
     passed: usize,
     /// `held` is a whole FPDU that was given away.
@@ -49,7 +49,7 @@ impl Deframer {
         Self {
             crc: agreement.crc,
             spacing: agreement.markers_in.then(Spacing::default),
-            held: Held::default(),
+            held: BegunFpdu::default(),
             passed: 0,
             given: false,
             marker: [0; MARKER_LEN],
@@ -102,8 +102,8 @@ impl Deframer {
         len.map_or(0, |len| fpdu_len(len.into()))
     }
 
-    /// What has come of the ULPDU in work, without what has [passed](Self::pass), and how many bytes
-    /// of it are missing. `None`: none has begun, or it is to be checked as a whole.
+    /// What has come of the ULPDU in work, without what has [passed](Self::pass), and how many
+    /// bytes of it are missing. `None`: none has begun, or it is to be checked as a whole.
     #[must_use]
     pub fn begun(&self) -> Option<(&[u8], usize)> {
         if self.given || self.crc || self.spacing.is_some() {
@@ -242,8 +242,8 @@ impl Deframer {
     }
 }
 
-/// The ULPDU of an FPDU whose CRC is right, of which `passed` bytes are missing. `running` is the CRC
-/// of its first `summed` bytes, if CRCs are on.
+/// The ULPDU of an FPDU whose CRC is right, of which `passed` bytes are missing. `running` is the
+/// CRC of its first `summed` bytes, if CRCs are on.
 fn check(
     fpdu: &[u8],
     passed: usize,

@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 /// The beginning of an FPDU. What it has grown to stays filled, so that room for the next one costs
 /// nothing.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct BegunFpdu {
     buffer: Vec<u8>,
     /// Bytes of the buffer that are held.
     len: usize,
 }
 
-impl Held {
+impl BegunFpdu {
     pub(super) const fn len(&self) -> usize {
         self.len
     }

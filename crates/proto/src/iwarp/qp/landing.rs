@@ -149,7 +149,7 @@ impl IwQp {
             return Ok(None);
         };
         let begun = payload.len();
-        // Who watches segments is told of each as a whole.
+        // The owner that watches segments is told of each as a whole.
         if self.is_watched || missing <= TAIL || !self.may_land(cx, &header, begun + missing) {
             return Ok(None);
         }

@@ -25,8 +25,8 @@ pub(super) struct UntaggedMessage {
 }
 
 impl UntaggedMessage {
-    /// Whether a segment is of this message, and goes on with its payload: all segments of a message
-    /// have one opcode and one `STag` (RFC 5040, 5.1).
+    /// Whether a segment is of this message, and goes on with its payload: all segments of a
+    /// message have one opcode and one `STag` (RFC 5040, 5.1).
     pub(super) fn goes_on_with(&self, header: &Untagged) -> bool {
         (self.opcode, self.invalidate) == (header.opcode, header.invalidate)
     }

@@ -62,8 +62,8 @@ impl Lone {
         self.node.with(now, |qp, cx| qp.on_bytes(cx, bytes));
     }
 
-    /// As [`write`](Self::write), for bytes that are read to their places if they have some. Returns
-    /// how many were read to registered memory.
+    /// As [`write`](Self::write), for bytes that are read to their places if they have some.
+    /// Returns how many were read to registered memory.
     pub fn write_in_place(&mut self, bytes: &[u8]) -> usize {
         let now = self.now;
         self.node.with(now, |qp, cx| read(qp, cx, bytes))
