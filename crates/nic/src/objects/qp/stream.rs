@@ -34,7 +34,7 @@ const LAST_READS: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum StreamTurn {
     Nothing,
-    /// All that was there, as far as is known.
+    /// All that was there, and less than there is room for.
     Little,
     /// More may be there.
     Much,
@@ -139,16 +139,26 @@ impl Qp {
 
     /// Takes what has come, within a turn.
     fn read_stream(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> StreamTurn {
-        let mut turn = StreamTurn::Nothing;
+        let (mut turn, mut all) = (StreamTurn::Nothing, 0);
         for _ in 0..READS {
-            match self.read_once(locked, room, now) {
-                Came::Nothing => return turn,
-                Came::Bytes { filled: true, .. } => turn = StreamTurn::Much,
-                // To ask whether there is more would be a second system call for each message.
-                _ => return StreamTurn::Little,
+            let came = self.read_once(locked, room, now);
+            if came == Came::Nothing {
+                return turn;
+            }
+            turn = turn.max(StreamTurn::Little);
+            let Came::Bytes { count, filled } = came else {
+                return turn;
+            };
+            all += count;
+            if all >= room.len() {
+                turn = StreamTurn::Much;
+            }
+            // To ask whether there is more would be a second system call for each message.
+            if !filled {
+                return turn;
             }
         }
-        turn
+        StreamTurn::Much
     }
 
     /// Takes what one read brings.
