@@ -77,7 +77,7 @@ impl Call {
         matches!(self, Self::EpollMask | Self::PollMask)
     }
 
-    /// Waits for a byte, at most for so many milliseconds; below 0 for ever. Receives have their
+    /// Waits for a byte, at most for `milliseconds`; below 0 for ever. Receives have their
     /// socket's time. `set` watches the socket.
     fn make(self, socket: &TcpStream, set: c_int, milliseconds: c_int) -> isize {
         let fd = socket.as_raw_fd();

@@ -54,7 +54,7 @@ impl Guest {
         Self::start_with(workspace, bin, driver, mtu, "1", logs)
     }
 
-    /// As [`Self::start`], with so many virtual processors.
+    /// As [`Self::start`], with `processors` virtual processors.
     pub(super) fn start_with(
         workspace: &Workspace,
         bin: &Path,

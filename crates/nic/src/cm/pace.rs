@@ -52,7 +52,7 @@ impl Pace {
         allowed
     }
 
-    /// So many MADs may go out besides.
+    /// As many MADs as `leave` says may go out besides.
     fn give_back(&mut self, leave: u32) {
         let earlier = self.full_at.0.saturating_sub(nanos(INTERVAL * leave));
         self.full_at = Time(earlier);

@@ -192,7 +192,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         }
     }
 
-    /// What is in the next slot, with so many words behind its head, or [`IN_BODY`], may be read.
+    /// The next slot may be read: `words` words are behind its head, or [`IN_BODY`].
     #[expect(clippy::inline_always, reason = "a few words")]
     #[inline(always)]
     fn publish(&mut self, words: u32, ack: Option<ShortRingAck>) {

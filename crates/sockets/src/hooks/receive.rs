@@ -260,7 +260,8 @@ hooks! {
         // SAFETY: what the program passed.
         let attempt = || unsafe { attempt::receive_message(fd, message, flags) };
         // SAFETY: what the program passed.
-        let result = receive(fd, MESSAGE_LOOKS, flags, attempt, || unsafe { next()(fd, message, flags) });
+        let go = || unsafe { next()(fd, message, flags) };
+        let result = receive(fd, MESSAGE_LOOKS, flags, attempt, go);
         if result < 0 {
             return received(fd, 0, || result);
         }

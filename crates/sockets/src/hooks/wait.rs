@@ -168,7 +168,7 @@ hooks! {
     }
 }
 
-/// Whether there is room for so many. The C library ends the program otherwise.
+/// Whether `room` bytes hold `count` entries. The C library ends the program otherwise.
 fn fits(count: nfds_t, room: usize) -> bool {
     usize::try_from(count).is_ok_and(|count| count <= room / size_of::<pollfd>())
 }

@@ -26,12 +26,7 @@ impl Chance {
 /// Every message that the making and ending of connections between two machines takes.
 fn genuine(p: &Pair) -> Vec<CmMad> {
     let (a, b) = p.establish();
-    a.disconnect().unwrap();
-    p.net.settle();
-    expect(&p.server_events, EventKind::Disconnected, 0);
-    b.disconnect().unwrap();
-    p.net.settle();
-    expect(&p.client_events, EventKind::Disconnected, 0);
+    p.disconnect(&a, &b);
     let (_a, b) = p.request();
     b.reject(b"no").unwrap();
     p.net.settle();
@@ -96,12 +91,7 @@ fn strangers_do_not_disturb_a_connection() {
     p.net.settle();
     expect_nothing(&p.client_events);
     // Still there, to both sides.
-    a.disconnect().unwrap();
-    p.net.settle();
-    expect(&p.server_events, EventKind::Disconnected, 0);
-    b.disconnect().unwrap();
-    p.net.settle();
-    expect(&p.client_events, EventKind::Disconnected, 0);
+    p.disconnect(&a, &b);
     p.net.pass(Duration::from_secs(60));
     while next(&p.client_events).is_some() {}
     while next(&p.server_events).is_some() {}

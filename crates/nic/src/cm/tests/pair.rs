@@ -61,6 +61,17 @@ impl Pair {
         (a, b)
     }
 
+    /// The client ends a connection, then the server.
+    #[track_caller]
+    pub(super) fn disconnect(&self, a: &Id, b: &Id) {
+        a.disconnect().unwrap();
+        self.net.settle();
+        expect(&self.server_events, EventKind::Disconnected, 0);
+        b.disconnect().unwrap();
+        self.net.settle();
+        expect(&self.client_events, EventKind::Disconnected, 0);
+    }
+
     #[track_caller]
     pub(super) fn expect_nothing(&self) {
         expect_nothing(&self.server_events);

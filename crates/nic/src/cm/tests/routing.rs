@@ -33,12 +33,7 @@ fn mads_from_the_wire_are_forwarded() {
     for landing in 0..6 {
         let (p, _others) = crowded(landing);
         let (a, b) = p.establish();
-        a.disconnect().unwrap();
-        p.net.settle();
-        expect(&p.server_events, EventKind::Disconnected, 0);
-        b.disconnect().unwrap();
-        p.net.settle();
-        expect(&p.client_events, EventKind::Disconnected, 0);
+        p.disconnect(&a, &b);
         p.net.pass(Duration::from_secs(1));
         expect(&p.client_events, EventKind::TimewaitExit, 0);
         expect(&p.server_events, EventKind::TimewaitExit, 0);
@@ -320,12 +315,7 @@ fn connections_one_after_another_do_not_wait_for_the_pace() {
     let start = p.net.now();
     for _ in 0..200 {
         let (a, b) = p.establish();
-        a.disconnect().unwrap();
-        p.net.settle();
-        expect(&p.server_events, EventKind::Disconnected, 0);
-        b.disconnect().unwrap();
-        p.net.settle();
-        expect(&p.client_events, EventKind::Disconnected, 0);
+        p.disconnect(&a, &b);
     }
     assert_eq!(p.net.now(), start, "no time has passed");
 }

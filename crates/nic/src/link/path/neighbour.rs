@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use ferroce_os::neighbour::{self, Known};
 use ferroce_proto::time::Time;
 
 use crate::Error;
+use crate::base::sync::lock;
 
 /// How long a station has to answer, as in the kernel's `rdma_addr_find_l2_eth_by_grh`.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
@@ -58,14 +59,16 @@ impl KnownStations {
         scope: u32,
         ask: impl FnOnce() -> io::Result<Known>,
     ) -> io::Result<Known> {
-        let seen = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_it = |seen: &KnownAt| seen.dst == dst && seen.scope == scope;
-        if seen().iter().any(|s| is_it(s) && now.since(s.at) < LATELY) {
+        if lock(&self.0)
+            .iter()
+            .any(|s| is_it(s) && now.since(s.at) < LATELY)
+        {
             return Ok(Known::Yes);
         }
         let known = ask()?;
         if known == Known::Yes {
-            let mut seen = seen();
+            let mut seen = lock(&self.0);
             seen.retain(|s| !is_it(s));
             if seen.len() == MOST {
                 seen.remove(0);

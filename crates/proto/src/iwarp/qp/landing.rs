@@ -316,7 +316,7 @@ fn lands(stream: &Stream) -> bool {
 }
 
 impl Stream {
-    /// A ULPDU of so many bytes has come. Behind a long one another is likely.
+    /// A ULPDU of `ulpdu` bytes has come. Behind a long one another is likely.
     pub(super) fn note_length(&mut self, ulpdu: usize) {
         self.in_bulk |= ulpdu >= LONG && !self.agreement.markers_in;
     }

@@ -4,6 +4,7 @@
 //! They are looked at wherever watched rings are, and nobody sleeps before a last look at both (see
 //! `ferroce_os::ring`).
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -273,7 +274,7 @@ impl WatchedShortRings {
             return false;
         };
         if self.watches.len() > FEW {
-            return self.run_down(services, self.first(), place, now, delivery);
+            return self.run_down(services, self.first()..place + 1, now, delivery);
         }
         if place > 0 {
             self.watches.swap(0, place);
@@ -338,21 +339,20 @@ impl WatchedShortRings {
         delivery: &mut DirectDelivery<'_>,
     ) -> bool {
         self.renew(services);
-        let last = self.watches.len().saturating_sub(1);
-        self.run_down(services, 0, last, now, delivery)
+        self.run_down(services, 0..self.watches.len(), now, delivery)
     }
 
-    /// As [`run`](Self::run), from the place `last` down to `first`: there was nothing behind it.
+    /// As [`run`](Self::run), for some `places`, the last one first: there was nothing behind it.
     fn run_down(
         &mut self,
         services: &Services,
-        first: usize,
-        last: usize,
+        places: Range<usize>,
         now: Time,
         delivery: &mut DirectDelivery<'_>,
     ) -> bool {
         let (lately, mut any, mut others, mut closed) = (self.lately(), false, false, false);
-        for place in (first..self.watches.len().min(last + 1)).rev() {
+        let are_all = places.start == 0;
+        for place in places.rev() {
             let watch = &mut self.watches[place];
             let seen = watch.eye.look();
             let had = watch.run(services, seen, now, delivery);
@@ -364,7 +364,7 @@ impl WatchedShortRings {
                 self.watches.swap(place, lately + self.turn);
             }
         }
-        if first == 0 {
+        if are_all {
             self.is_wide = others;
         }
         if closed {
