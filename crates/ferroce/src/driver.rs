@@ -179,7 +179,7 @@ impl Driver {
                 Some(came) => came,
                 None => {
                     self.0.arm()?;
-                    readable.await
+                    ready(readable, &pause).await
                 }
             };
             came.map_err(waiting)?;
@@ -210,8 +210,7 @@ impl Driver {
                     Some(false) => {}
                     None => return Ok(None),
                 }
-                let came = poll_fn(|context| Poll::Ready(readable.as_mut().poll(context)));
-                if let Poll::Ready(came) = came.await {
+                if let Poll::Ready(came) = polled(readable.as_mut()).await {
                     // Something else than a completion: nothing is learnt.
                     return Ok(Some(came));
                 }
@@ -301,6 +300,25 @@ impl Driver {
             }
         }
     }
+}
+
+/// Waits for a future, with a `pause` if it is ready at once: one that always is must not keep the
+/// task's thread from other tasks, and from the program that has to answer.
+async fn ready<F, P>(mut future: Pin<&mut F>, pause: impl Fn() -> P) -> F::Output
+where
+    F: Future,
+    P: Future<Output = ()>,
+{
+    if let Poll::Ready(out) = polled(future.as_mut()).await {
+        pause().await;
+        return out;
+    }
+    future.await
+}
+
+/// What a future says when it is polled once.
+async fn polled<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
 /// Lets other tasks of a runtime run.

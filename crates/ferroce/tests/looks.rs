@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::future::Future;
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
@@ -180,6 +181,25 @@ fn a_driver_whose_descriptor_always_seems_readable_brings_everything() {
         assert_eq!(*second.await, *b"second");
     });
     sending.join().unwrap();
+}
+
+/// Looks become rare where they bring nothing; the pauses do not.
+#[test]
+fn a_driver_whose_descriptor_always_seems_readable_lets_others_run_each_time() {
+    let (here, _there) = pair();
+    let (waits, polls) = (Cell::new(0), Cell::new(0));
+    let always = async || {
+        waits.set(waits.get() + 1);
+        assert!(waits <= polls, "it goes on without a pause");
+        Ok(())
+    };
+    let mut driving = pin!(here.endpoint().driver().run(always));
+    let context = &mut Context::from_waker(Waker::noop());
+    while polls.get() < 2000 {
+        polls.set(polls.get() + 1);
+        assert!(driving.as_mut().poll(context).is_pending());
+    }
+    assert!(waits.get() > 100);
 }
 
 /// The task never sleeps, so the thread never looks before a sleep.

@@ -31,11 +31,9 @@ const CASES: &str = "FERROCE_SEEDS=1";
 ///
 /// Left out are tests of what has no provider or is the software device's own: the compiler
 /// (`refused`), names (`public_names`), `allocations`, `log` and `wire`; of what rxe does not have
-/// (`kinds_of_memory`); `storm`, whose threads would take an emulated processor for minutes; and
-/// `looks`: a test of it did not end in minutes with the guest's one processor
-/// (`a_driver_whose_descriptor_always_seems_readable_brings_everything`), and another measures
-/// processor time. The `examples` are a test of their own.
-const PROGRAMS: [&str; 25] = [
+/// (`kinds_of_memory`); and `storm`, whose threads would take an emulated processor for minutes. The
+/// `examples` are a test of their own.
+const PROGRAMS: [&str; 26] = [
     "arrivals",
     "channel",
     "connection",
@@ -47,6 +45,7 @@ const PROGRAMS: [&str; 25] = [
     "identifiers",
     "interchange",
     "linger",
+    "looks",
     "operations",
     "pool",
     RANDOM,
