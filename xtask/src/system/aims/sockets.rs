@@ -1,9 +1,13 @@
 //! `ferroce run --sockets`: programs on sockets, beside the same without it, and beside Unix
 //! sockets.
 
-use super::probe::{Number, Probe, bench_line, bench_median, bench_words, last_number, unread};
+use nix::sys::signal::Signal;
+
+use super::probe::{
+    Number, PORT, PORT_WORD, Probe, bench_line, bench_median, bench_words, last_number, unread,
+};
 use super::table::{Aim, Limit};
-use crate::system::{Place, Side, Stage};
+use crate::system::{Place, Process, Side, Stage};
 
 /// How long `connect` waits for the server, in microseconds: no connection stays on TCP.
 const WAIT: (&str, &str) = ("FERROCE_SOCKETS_WAIT", "30000000");
@@ -23,6 +27,9 @@ enum Program {
     Bench(&'static str, &'static str),
     /// `tests/c/socket-costs.c` with these words.
     Costs(&'static [&'static str]),
+    /// Redis and `redis-benchmark` with 50 clients: the test, and requests of a client that are on
+    /// their way at a time.
+    Redis(&'static str, &'static str),
 }
 
 impl Traffic {
@@ -31,6 +38,7 @@ impl Traffic {
         let name = match self.program {
             Program::Bench(name, _) => name.to_owned(),
             Program::Costs(words) => format!("socket-costs {} {}", words[0], words[1]),
+            Program::Redis(..) => "redis-benchmark".to_owned(),
         };
         let option = if self.with_streams { ", --sockets" } else { "" };
         name + option
@@ -41,6 +49,7 @@ impl Traffic {
         let program = match self.program {
             Program::Bench(name, size) => bench_line(name, size) + " --asleep",
             Program::Costs(words) => format!("socket-costs {}", words.join(" ")),
+            Program::Redis(test, pipeline) => redis_words(test, pipeline).join(" "),
         };
         if self.with_streams {
             format!("ferroce run --sockets -- {program}")
@@ -63,19 +72,67 @@ impl Traffic {
                 let output = self.run(stage, &[&[&*program], words].concat())?;
                 last_number(output.lines().last()).ok_or_else(|| unread("socket-costs"))
             }
+            Program::Redis(test, pipeline) => {
+                let mut server = self.start(stage, &REDIS)?;
+                server.listens_on_tcp(PORT)?;
+                let output = self.run(stage, &redis_words(test, pipeline))?;
+                server.signal(Signal::SIGTERM)?;
+                server.succeed()?;
+                redis_rate(&output).ok_or_else(|| unread("redis-benchmark"))
+            }
         }
     }
 
     fn run(self, stage: &Stage, words: &[&str]) -> Result<String, String> {
+        let mut process = self.start(stage, words)?;
+        process.succeed()?;
+        Ok(process.output())
+    }
+
+    fn start(self, stage: &Stage, words: &[&str]) -> Result<Process, String> {
         let mut launch = if self.with_streams {
             stage.with_option(Side::A, "--sockets", words)
         } else {
             stage.bare(Side::A, words)
         };
-        let mut process = launch.env(WAIT.0, WAIT.1).start()?;
-        process.succeed()?;
-        Ok(process.output())
+        launch.env(WAIT.0, WAIT.1).start()
     }
+}
+
+/// Redis, which keeps nothing on a disk.
+const REDIS: [&str; 7] = [
+    "redis-server",
+    "--port",
+    PORT_WORD,
+    "--save",
+    "",
+    "--appendonly",
+    "no",
+];
+
+fn redis_words(test: &'static str, pipeline: &'static str) -> [&'static str; 12] {
+    [
+        "redis-benchmark",
+        "-p",
+        PORT_WORD,
+        "-t",
+        test,
+        "-c",
+        "50",
+        "-P",
+        pipeline,
+        "-n",
+        "200000",
+        "--csv",
+    ]
+}
+
+/// Million requests a second, from a header and a line of values in quotes: test, requests a
+/// second, times.
+fn redis_rate(output: &str) -> Option<f64> {
+    let value = output.lines().last()?.split(',').nth(1)?;
+    let rate: f64 = value.trim_matches('"').parse().ok()?;
+    Some(rate / 1e6)
 }
 
 const fn bench(name: &'static str, size: &'static str, with_streams: bool) -> Probe {
@@ -90,6 +147,20 @@ const fn costs(words: &'static [&'static str], with_streams: bool) -> Probe {
         program: Program::Costs(words),
         with_streams,
     })
+}
+
+const fn redis(work: &'static str, test: &'static str, pipeline: &'static str) -> Aim {
+    const fn traffic(test: &'static str, pipeline: &'static str, with_streams: bool) -> Probe {
+        Probe::Sockets(Traffic {
+            program: Program::Redis(test, pipeline),
+            with_streams,
+        })
+    }
+    let both = [
+        traffic(test, pipeline, true),
+        traffic(test, pipeline, false),
+    ];
+    aim(work, Number::Rate, both, Limit::AtLeast(1.3))
 }
 
 const fn aim(work: &'static str, number: Number, both: [Probe; 2], limit: Limit) -> Aim {
@@ -174,6 +245,18 @@ pub(super) const SOCKETS: &[Aim] = &[
         Number::Latency,
         [costs(CONNECTIONS, true), costs(CONNECTIONS, false)],
         Limit::AtMost(1.667),
+    ),
+    redis("--sockets, Redis GET, 50 clients", "get", "1"),
+    redis("--sockets, Redis SET, 50 clients", "set", "1"),
+    redis(
+        "--sockets, Redis GET, 50 clients, 16 at a time",
+        "get",
+        "16",
+    ),
+    redis(
+        "--sockets, Redis SET, 50 clients, 16 at a time",
+        "set",
+        "16",
     ),
     aim(
         "memory of an idle connection and end with --sockets, against 16 KiB",
