@@ -217,7 +217,7 @@ impl Look<'_> {
     pub fn goes_on(&mut self) -> bool {
         let now = clock::monotonic();
         if now.since(self.since) >= self.lasts {
-            self.learn(false, now);
+            self.learn(false, || now);
             if self.way == Patience::Yielding || !self.yields_next() {
                 return false;
             }
@@ -234,6 +234,12 @@ impl Look<'_> {
         habits.is_some_and(|mut habits| habits.yielding.tries())
     }
 
+    /// When it began.
+    #[must_use]
+    pub fn since(&self) -> Time {
+        self.since
+    }
+
     /// How long it has lasted.
     #[must_use]
     pub fn lasted(&self) -> Duration {
@@ -242,23 +248,25 @@ impl Look<'_> {
 
     /// The look is over. `paid`: something came.
     pub fn end(self, paid: bool) {
-        self.learn(paid, clock::monotonic());
+        self.learn(paid, clock::monotonic);
     }
 
     /// Something came, for which a sleep would have cost this thread little more than a pause. So
     /// the look paid only if the peer did not run on this processor in the last pause: if it did,
     /// the peer's wake-up and the switches were the same as with a sleep.
     pub fn end_beside_peer(self) {
-        self.learn(!self.gave, clock::monotonic());
+        self.learn(!self.gave, clock::monotonic);
     }
 
-    fn learn(&self, paid: bool, now: Time) {
+    fn learn(&self, paid: bool, now: impl Fn() -> Time) {
         let Some(mut habits) = self.of.habits() else {
             return;
         };
         match self.way {
             Patience::Spinning => habits.spinning.learn(paid),
-            Patience::Yielding => habits.yielding.learn_yielding(paid, now.since(self.since)),
+            Patience::Yielding => habits
+                .yielding
+                .learn_yielding(paid, now().since(self.since)),
         }
     }
 }

@@ -154,7 +154,7 @@ impl Nic {
         if !sleeper.lead().take_until_followed() {
             return Ok(false);
         }
-        let taken = self.lead_until_taken(&Connections { fd, find });
+        let taken = self.lead_until_taken(&Connections { fd, find }, || Ok(()));
         sleeper.lead().give_back();
         taken
     }
@@ -171,9 +171,8 @@ impl Nic {
         if door.is_open() && door.wants_look() && self.take_at_door(events)? {
             return Ok(Some(true));
         }
-        if door.is_nonblocking() {
-            door.on_eagain();
-            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        if !door.blocked_last() {
+            door.check_blocks()?;
         }
         door.on_wait();
         let sleeper = &self.services.sleeper;
@@ -184,17 +183,19 @@ impl Nic {
         let fd = events.fd();
         let lead = self.services.sleeper.lead();
         if !lead.is_possible() {
+            door.check_blocks()?;
             return eventfd::wait(fd).map(|()| Some(false));
         }
         loop {
             let would_lead = events.leads_on(self, clock::monotonic());
             if would_lead && lead.take() {
-                let taken = self.lead_until_taken(events);
+                let taken = self.lead_until_taken(events, || door.check_blocks());
                 lead.give_back();
                 if taken? {
                     return Ok(Some(true));
                 }
             }
+            door.check_blocks()?;
             if lead.follow(fd, would_lead) == Woken::Interrupted {
                 return Err(io::Error::from_raw_os_error(libc::EINTR));
             }
@@ -271,9 +272,13 @@ impl Nic {
         events.try_take_count()
     }
 
-    /// Makes rounds, and sleeps between them, until there is a count. Returns false if the thread
-    /// is not to lead on: another one polls, say, and does the work.
-    fn lead_until_taken<E: Awaited>(&self, events: &E) -> io::Result<bool> {
+    /// Makes rounds, and sleeps between them as long as it `may_sleep`, until there is a count.
+    /// Returns false if the thread is not to lead on: another one polls, say, and does the work.
+    fn lead_until_taken<E: Awaited>(
+        &self,
+        events: &E,
+        may_sleep: impl Fn() -> io::Result<()>,
+    ) -> io::Result<bool> {
         let (lead, fd) = (self.services.sleeper.lead(), events.fd());
         loop {
             if !events.leads_on(self, clock::monotonic()) {
@@ -293,6 +298,7 @@ impl Nic {
                 lead.on_visit();
                 return Ok(true);
             }
+            may_sleep()?;
             let timeout = uncancellable(|| self.leaders_sleep());
             let mut is_ready = events.has_events();
             if timeout != Some(Duration::ZERO) {

@@ -51,6 +51,8 @@ pub(crate) struct Door {
     was_armed: AtomicBool,
     /// The program has heard EAGAIN when there was no event, and went on.
     knows_eagain: AtomicBool,
+    /// The program was to sleep for an event when that was asked last.
+    blocked_last: AtomicBool,
 }
 
 impl Door {
@@ -66,6 +68,7 @@ impl Door {
             owes_look: AtomicBool::new(false),
             was_armed: AtomicBool::new(false),
             knows_eagain: AtomicBool::new(false),
+            blocked_last: AtomicBool::new(false),
         }))
     }
 
@@ -74,19 +77,29 @@ impl Door {
         self.entrance.as_raw_fd()
     }
 
-    /// Whether the program hears EAGAIN where there is no event.
-    pub(crate) fn is_nonblocking(&self) -> bool {
-        is_nonblocking(self.fd())
+    /// There is no event: whether the program sleeps until there is one, or hears so at once.
+    ///
+    /// # Errors
+    /// EAGAIN, which it hears.
+    pub(crate) fn check_blocks(&self) -> io::Result<()> {
+        let blocks = !is_nonblocking(self.fd());
+        self.blocked_last.store(blocks, Ordering::Relaxed);
+        if blocks {
+            return Ok(());
+        }
+        self.knows_eagain.store(true, Ordering::Relaxed);
+        Err(io::Error::from_raw_os_error(libc::EAGAIN))
     }
 
-    /// The program hears EAGAIN.
-    pub(crate) fn on_eagain(&self) {
-        self.knows_eagain.store(true, Ordering::Relaxed);
+    /// What [`check_blocks`](Self::check_blocks) said last. That takes a system call, so a program
+    /// that blocks is asked again before it sleeps only: until then it looks on.
+    pub(crate) fn blocked_last(&self) -> bool {
+        self.blocked_last.load(Ordering::Relaxed)
     }
 
     /// Whether the program may be woken without an event.
     pub(crate) fn may_open(&self) -> bool {
-        self.knows_eagain.load(Ordering::Relaxed) && self.is_nonblocking()
+        self.knows_eagain.load(Ordering::Relaxed) && is_nonblocking(self.fd())
     }
 
     /// Whether it is readable while the device has work.

@@ -105,7 +105,7 @@ impl CompChannel {
         }
     }
 
-    fn is_led(&self) -> bool {
+    pub(super) fn is_led(&self) -> bool {
         self.led.load(Ordering::Relaxed) > 0
     }
 

@@ -294,6 +294,12 @@ impl Cq {
         });
     }
 
+    /// Whether the program has armed the queue, and leads when it waits for the event.
+    #[inline]
+    pub(crate) fn is_led(&self) -> bool {
+        self.flags.is_armed() && self.channel.as_ref().is_some_and(|c| c.is_led())
+    }
+
     /// Gives a completion to the thread that polls, if it can go there, or queues it. The caller
     /// has the lock of its queue pair. Returns as [`push`](Self::push).
     #[expect(

@@ -192,14 +192,16 @@ impl Lead {
         let Some(mut begun) = self.looks[what as usize].begin(spins) else {
             return;
         };
+        let mut now = begun.since();
         loop {
-            let seen = look(clock::monotonic());
+            let seen = look(now);
             if seen != Some(false) {
                 return begun.end(seen == Some(true));
             }
             if !begun.goes_on() {
                 return;
             }
+            now = clock::monotonic();
         }
     }
 

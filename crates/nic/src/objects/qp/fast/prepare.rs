@@ -68,7 +68,8 @@ impl Qp {
         short_rings.wake(self.services().looks_again());
         self.tally.count_tx(1, Bth::LEN + rest.len());
         short_rings.look_ahead(&receives);
-        let completes_early = !rc.is_unanswered() && short_rings.try_complete_early(rest.len());
+        let completes_early = !rc.is_unanswered()
+            && short_rings.try_complete_early(rest.len(), self.completions_can_wait());
         Some(completes_early)
     }
 
@@ -105,7 +106,9 @@ impl Qp {
         let packets = message.packets as usize;
         self.tally.count_tx(packets, Bth::LEN * packets + bytes);
         short_rings.look_ahead(&receives);
-        Some(!rc.is_unanswered() && short_rings.try_complete_early(bytes))
+        let completes_early = !rc.is_unanswered()
+            && short_rings.try_complete_early(bytes, self.completions_can_wait());
+        Some(completes_early)
     }
 
     /// A SEND is in the short ring: the transport is told so. If it `completes_early`, it is done.

@@ -49,6 +49,9 @@ pub(super) struct Sending {
     pub(super) seen: u32,
     /// Whether the receiver has been woken for what was put in.
     pub(super) late: LateWake,
+    /// Bytes behind the header of what was put in last, if the next look is to say whether it is as
+    /// good as taken.
+    pub(super) left: Option<usize>,
 }
 
 impl Drop for Sending {
@@ -82,6 +85,7 @@ impl Sending {
             return None;
         }
         self.seen = read;
+        self.left = None;
         self.eye.look_at(Some(read));
         self.psn_before(read)
     }
@@ -119,6 +123,24 @@ impl Sending {
             self.eye.look_at(Some(self.seen));
         }
         completes_early
+    }
+
+    /// Leaves it to the next look whether what was put in last is as good as taken.
+    #[inline]
+    pub(super) fn leave_early(&mut self, rest: usize) {
+        self.left = Some(rest);
+        self.eye.show_news();
+    }
+
+    /// Whether what was put in last was left to this look, is still the `last` of the queue pair,
+    /// and is as good as taken. If so, it counts as acknowledged.
+    #[inline]
+    fn completes_left(&mut self, last: Psn) -> bool {
+        let Some(rest) = self.left.take() else {
+            return false;
+        };
+        self.eye.look_at(Some(self.seen));
+        self.next == Some(last.plus(1)) && self.try_complete_early(rest)
     }
 
     /// Wakes the receiver, if it sleeps, for what was left.
@@ -187,6 +209,7 @@ impl Sending {
             self.known = Some((at, psn));
         }
         self.next = Some(psn.plus(packets));
+        self.left = None;
     }
 }
 
@@ -262,9 +285,13 @@ impl Qp {
         now: Time,
         delivery: &mut DirectDelivery<'_>,
     ) {
-        let Some(out) = &mut locked.short_rings.out else {
+        let (Some(out), Transport::Rc(rc)) = (&mut locked.short_rings.out, &locked.transport)
+        else {
             return;
         };
+        if out.completes_left(rc.last_psn()) {
+            return self.complete_early(locked);
+        }
         let read = out.sender.look();
         let Some(psn) = out.on_read(read) else {
             return;

@@ -22,6 +22,8 @@ use crate::objects::services::Services;
 const NOWHERE: u64 = 1 << 32;
 /// No position: there will never be anything.
 const CLOSED: u64 = 1 << 33;
+/// No position: there is something, whatever the peer has done.
+const NEWS: u64 = 1 << 34;
 
 /// End of a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,15 @@ impl Eye {
         }
     }
 
+    /// The next look finds something, until another position is looked at. The caller has the queue
+    /// pair's lock.
+    #[inline]
+    pub(crate) fn show_news(&self) {
+        if !self.is_closed() {
+            self.at.store(NEWS, Ordering::Relaxed);
+        }
+    }
+
     /// What was taken is still to be said, or was said. The caller has the queue pair's lock.
     #[inline]
     pub(crate) fn hold(&self, holds: bool) {
@@ -123,6 +134,7 @@ impl Eye {
         let at = self.at.load(Ordering::Relaxed);
         match u32::try_from(at) {
             Ok(at) if self.has_news_at(at) => Seen::News,
+            Err(_) if at == NEWS => Seen::News,
             _ if self.holds() => Seen::AckDue,
             _ if at == CLOSED => Seen::Closed,
             _ => Seen::Nothing,
@@ -141,8 +153,8 @@ impl Eye {
     /// Whether there is something for the queue pair.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        let at = u32::try_from(self.at.load(Ordering::Relaxed));
-        at.is_ok_and(|at| self.has_news_at(at))
+        let at = self.at.load(Ordering::Relaxed);
+        at == NEWS || u32::try_from(at).is_ok_and(|at| self.has_news_at(at))
     }
 
     #[inline]
