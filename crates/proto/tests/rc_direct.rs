@@ -141,6 +141,27 @@ fn a_run_has_the_bytes_of_all_its_requests() {
     assert!(other.a.qp.run_pieces(&other.a.rights).is_err());
 }
 
+/// Of a run of three, two are carried out: they complete, and the third is the oldest.
+#[test]
+fn a_run_completes_as_far_as_it_is_carried_out() {
+    let mut pair = Pair::new(Setup::default());
+    for n in 1..=3 {
+        let request = write(&pair, n, 100);
+        pair.send(Side::A, request);
+    }
+    let first = next(&pair).expect("nothing is in flight");
+    assert_eq!(run(&pair), [100, 100, 100]);
+    let now = pair.now;
+    pair.a.with(now, |qp, cx| qp.on_direct_run(cx, 2));
+    let done = [1, 2].map(|n| (n, WcStatus::Success));
+    assert_eq!(pair.a.results.send_statuses(), done);
+    let rest = next(&pair).expect("one is left");
+    assert_eq!((rest.psn, rest.len), (first.psn, 100));
+    moved(&mut pair, 100);
+    assert_eq!(pair.a.results.send.len(), 3);
+    assert_eq!(next(&pair), None);
+}
+
 #[test]
 fn nothing_goes_past_packets_that_are_under_way() {
     let mut pair = Pair::new(Setup::default());

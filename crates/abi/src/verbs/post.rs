@@ -17,11 +17,16 @@ pub(super) trait Chained: Sized {
     type Wr;
     /// What the queue says about work requests.
     type Rules;
-    /// Converts one.
+    /// Converts one, and gives it to `post`. It is not moved on the way: to move what was just
+    /// written, word by word, makes the processor wait for it.
     ///
     /// # Safety
     /// `this` points to a work request with its list.
-    unsafe fn convert(this: *const Self, rules: &Self::Rules) -> Result<Self::Wr, Error>;
+    unsafe fn convert<R>(
+        this: *const Self,
+        rules: &Self::Rules,
+        post: impl FnOnce(Self::Wr) -> Result<R, Error>,
+    ) -> Result<R, Error>;
     /// The next of the chain.
     ///
     /// # Safety
@@ -32,12 +37,14 @@ pub(super) trait Chained: Sized {
 impl Chained for ibv_send_wr {
     type Wr = SendWr;
     type Rules = (QpCap, QpType);
-    unsafe fn convert(
+    #[inline]
+    unsafe fn convert<R>(
         this: *const Self,
         (cap, qp_type): &(QpCap, QpType),
-    ) -> Result<SendWr, Error> {
+        post: impl FnOnce(SendWr) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         // SAFETY: the caller's promise.
-        unsafe { wr::send_wr(this, cap, *qp_type) }
+        unsafe { wr::send_wr(this, cap, *qp_type, post) }
     }
 
     unsafe fn next(this: *const Self) -> *mut Self {
@@ -50,9 +57,13 @@ impl Chained for ibv_recv_wr {
     type Wr = RecvWr;
     /// Most scatter/gather elements.
     type Rules = u32;
-    unsafe fn convert(this: *const Self, max_sge: &u32) -> Result<RecvWr, Error> {
+    unsafe fn convert<R>(
+        this: *const Self,
+        max_sge: &u32,
+        post: impl FnOnce(RecvWr) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         // SAFETY: the caller's promise.
-        unsafe { wr::recv_wr(this, *max_sge) }
+        unsafe { wr::recv_wr(this, *max_sge) }.and_then(post)
     }
 
     unsafe fn next(this: *const Self) -> *mut Self {
@@ -63,7 +74,7 @@ impl Chained for ibv_recv_wr {
 
 /// Converts a chain one by one, as the device takes them; ends early at one that cannot be
 /// converted.
-struct Chain<C: Chained> {
+pub(super) struct Chain<C: Chained> {
     /// Given out last, or refused.
     current: *mut C,
     next: *mut C,
@@ -84,6 +95,19 @@ impl<C: Chained> Chain<C> {
             refused: None,
         }
     }
+
+    /// Gives each to `post`, until one is refused.
+    fn post_each(&mut self, post: &mut dyn FnMut(C::Wr) -> Result<(), Error>) -> Result<(), Error> {
+        while !self.next.is_null() {
+            self.current = self.next;
+            // SAFETY: not NULL, so a work request of the chain, as `new` was promised.
+            unsafe {
+                self.next = C::next(self.current);
+                C::convert(self.current, &self.rules, &mut *post)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<C: Chained> Iterator for Chain<C> {
@@ -97,7 +121,7 @@ impl<C: Chained> Iterator for Chain<C> {
         // SAFETY: not NULL, so a work request of the chain, as `new` was promised.
         unsafe {
             self.next = C::next(self.current);
-            C::convert(self.current, &self.rules)
+            C::convert(self.current, &self.rules, Ok)
                 .map_err(|e| self.refused = Some(e))
                 .ok()
         }
@@ -117,7 +141,7 @@ unsafe fn post_one<C: Chained>(
     post: impl FnOnce(C::Wr) -> Result<(), Error>,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    match unsafe { C::convert(wr, rules) }.and_then(post) {
+    match unsafe { C::convert(wr, rules, post) } {
         Ok(()) => 0,
         Err(e) => {
             if !bad.is_null() {
@@ -149,11 +173,11 @@ pub(super) unsafe fn post<C: Chained>(
     rules: C::Rules,
     first: *mut C,
     bad: *mut *mut C,
-    post: impl FnOnce(&mut dyn Iterator<Item = C::Wr>) -> Result<(), (usize, Error)>,
+    post: impl FnOnce(&mut Chain<C>) -> Result<(), Error>,
 ) -> c_int {
     // SAFETY: the caller's promise.
     let mut chain = unsafe { Chain::new(first, rules) };
-    let posted = post(&mut chain).map_err(|(_, e)| e);
+    let posted = post(&mut chain);
     match posted.and_then(|()| chain.refused.take().map_or(Ok(()), Err)) {
         Ok(()) => 0,
         Err(e) => {
@@ -223,8 +247,8 @@ unsafe fn post_generally(
             let post = |wr| private.nic().post_one_send(wr);
             return post_one("ibv_post_send", &rules, wr, bad_wr, post);
         }
-        post("ibv_post_send", rules, wr, bad_wr, |wrs| {
-            private.nic().post_send(wrs)
+        post("ibv_post_send", rules, wr, bad_wr, |chain| {
+            private.nic().post_sends(|post| chain.post_each(post))
         })
     }
 }
@@ -256,8 +280,8 @@ pub(crate) unsafe extern "C" fn post_recv(
             let post = |wr| private.nic().post_one_recv(wr);
             return post_one("ibv_post_recv", &max_sge, wr, bad_wr, post);
         }
-        post("ibv_post_recv", max_sge, wr, bad_wr, |wrs| {
-            private.nic().post_recv(wrs)
+        post("ibv_post_recv", max_sge, wr, bad_wr, |chain| {
+            private.nic().post_recv(chain).map_err(|(_, e)| e)
         })
     }
 }

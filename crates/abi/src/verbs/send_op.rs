@@ -17,6 +17,7 @@ use crate::types::{
 ///
 /// # Safety
 /// `wr` points to a work request in which the operands of `opcode` are initialised.
+#[inline]
 pub(super) unsafe fn send_op(wr: *const ibv_send_wr, opcode: u32) -> Result<SendOp, Error> {
     // SAFETY: the caller's promise; called only for opcodes that have this operand.
     let imm_or_key = || unsafe { (*wr).imm_data };

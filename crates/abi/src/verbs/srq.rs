@@ -249,8 +249,8 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     let private = unsafe { private(srq) };
     // SAFETY: a chain of work requests, and room for the refused one.
     unsafe {
-        post::post("ibv_post_srq_recv", private.max_sge, wr, bad_wr, |wrs| {
-            private.nic.post_recv(wrs)
+        post::post("ibv_post_srq_recv", private.max_sge, wr, bad_wr, |chain| {
+            private.nic.post_recv(chain).map_err(|(_, e)| e)
         })
     }
 }

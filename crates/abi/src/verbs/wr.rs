@@ -33,6 +33,7 @@ pub(super) struct Element(ibv_sge);
 ///
 /// # Safety
 /// `list` points to `count` elements that do not change during `'a`.
+#[inline]
 unsafe fn elements<'a>(list: *const ibv_sge, count: i32, max: u32) -> Result<&'a [Element], Error> {
     let count =
         usize::try_from(count).map_err(|_| invalid(format!("{count} scatter/gather elements")))?;
@@ -143,20 +144,22 @@ pub(super) fn send_flags(bits: u32) -> Result<SendFlags, Error> {
     })
 }
 
-/// A send-queue work request.
+/// Gives a send-queue work request to `post`.
 ///
 /// # Errors
 /// EINVAL for an unknown opcode or flag and for lists or inline data that the queue pair has no
-/// room for; EOPNOTSUPP for an opcode that is not built.
+/// room for; EOPNOTSUPP for an opcode that is not built; what `post` returns.
 ///
 /// # Safety
 /// `wr` points to a work request with its list. Fields that the opcode does not need may be
 /// uninitialised.
-pub(super) unsafe fn send_wr(
+#[inline]
+pub(super) unsafe fn send_wr<R>(
     wr: *const ibv_send_wr,
     cap: &QpCap,
     qp_type: QpType,
-) -> Result<SendWr, Error> {
+    post: impl FnOnce(SendWr) -> Result<R, Error>,
+) -> Result<R, Error> {
     // SAFETY: the caller's promise.
     let (wr_id, opcode, bits) = unsafe { ((*wr).wr_id, (*wr).opcode, (*wr).send_flags) };
     let flags = send_flags(bits)?;
@@ -187,7 +190,7 @@ pub(super) unsafe fn send_wr(
         }
         _ => SendTo::Peer,
     };
-    Ok(SendWr {
+    post(SendWr {
         to,
         wr_id,
         op,

@@ -106,9 +106,15 @@ impl Tally {
 
     /// Work was carried out without packets.
     pub(crate) fn count_direct(&self, way: DirectWay, bytes: usize, is_mapped: bool) {
-        self.add(Tallied::Direct(way), 1);
-        self.add(Tallied::DirectBytes(way), bytes as u64);
+        self.count_direct_run(way, 1, bytes);
         self.add(Tallied::DirectMapped, is_mapped.into());
+    }
+
+    /// As [`count_direct`](Self::count_direct), of several work requests, none of them in memory
+    /// that is mapped here.
+    pub(crate) fn count_direct_run(&self, way: DirectWay, requests: usize, bytes: usize) {
+        self.add(Tallied::Direct(way), requests as u64);
+        self.add(Tallied::DirectBytes(way), bytes as u64);
     }
 
     /// From here packets go another way. Seldom, so a message need not count by the way.

@@ -30,6 +30,7 @@ mod mapping;
 mod pages;
 mod peer_pages;
 mod proof;
+mod read_list;
 mod remote;
 mod shared;
 mod short_copies;

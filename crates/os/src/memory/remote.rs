@@ -10,6 +10,7 @@ use ferroce_proto::mr::{Backing, PeerRange, Piece};
 
 use super::address;
 use super::proof::Proof;
+use super::read_list::{Gap, ReadList};
 use super::short_copies::MemoryFile;
 use crate::fd::Fd;
 use crate::sys::{self, check_retry, errno, raw_fd};
@@ -176,29 +177,40 @@ impl OtherProcess {
         )
     }
 
-    /// As [`read`](Self::read), from several places, one after the other. Returns how many bytes
-    /// were copied: those up to the first that is not mapped.
+    /// As [`read`](Self::read), from several places, one after the other, which one right opens: of
+    /// pages that they share, bytes between them are read as well. Returns how many bytes were
+    /// copied: those up to the first that is not mapped.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_run(&self, from: &[PeerRange], to: &[Piece<'_>]) -> io::Result<usize> {
-        self.read_from(&self.iovecs(from), to, total(from))
+        check_written(to, total(from))?;
+        let (mut found, mut gap) = (0_u64, Gap::new());
+        let first = [self.word(), iovec_of(&raw mut found)];
+        let list = ReadList::new(first, from, to, &mut gap);
+        // SAFETY: the kernel writes into `found`, the gap and registered memory, which the spans
+        // vouch for; one that is not mapped is an error.
+        let copied = unsafe { self.copy(libc::SYS_process_vm_readv, &list.here, &list.there) }?;
+        self.check_word(found)?;
+        Ok(list.bytes_of_pieces(copied))
     }
 
     fn read_from(&self, from: &[libc::iovec], to: &[Piece<'_>], len: usize) -> io::Result<usize> {
-        let writable = |piece: &Piece<'_>| matches!(piece, Piece::Registered(_));
-        if !to.iter().all(writable) {
-            return Err(io::Error::from_raw_os_error(libc::EINVAL));
-        }
-        check(to, len)?;
+        check_written(to, len)?;
         let mut found = 0_u64;
         // SAFETY: the kernel writes into `found` and registered memory, which the spans vouch for;
         // one that is not mapped is an error.
         let copied = with_iovecs(&raw mut found, to, |to| unsafe {
             self.copy(libc::SYS_process_vm_readv, to, from)
         })?;
+        self.check_word(found)?;
+        Ok(copied)
+    }
+
+    /// Whether the word that was read is the proof.
+    fn check_word(&self, found: u64) -> io::Result<()> {
         if found == self.proof.word {
-            Ok(copied)
+            Ok(())
         } else {
             Err(io::Error::from_raw_os_error(libc::ESTALE))
         }
@@ -289,7 +301,7 @@ impl OtherProcess {
     }
 }
 
-fn iovec_at(addr: u64, len: usize) -> libc::iovec {
+pub(super) fn iovec_at(addr: u64, len: usize) -> libc::iovec {
     libc::iovec {
         iov_base: address(addr),
         iov_len: len,
@@ -302,6 +314,13 @@ fn whole(copied: usize, len: usize) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::from_raw_os_error(libc::EFAULT))
+    }
+}
+
+fn iovec_of(word: *mut u64) -> libc::iovec {
+    libc::iovec {
+        iov_base: word.cast(),
+        iov_len: WORD,
     }
 }
 
@@ -336,6 +355,15 @@ pub(super) fn check(pieces: &[Piece<'_>], len: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// As [`check`], of memory that the kernel writes into.
+fn check_written(pieces: &[Piece<'_>], len: usize) -> io::Result<()> {
+    let is_writable = |piece: &Piece<'_>| matches!(piece, Piece::Registered(_));
+    if !pieces.iter().all(is_writable) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    check(pieces, len)
+}
+
 /// Gives a word and the pieces as the kernel takes them to `call`: a few, as usual, without a place
 /// from the allocator.
 fn with_iovecs<R>(
@@ -344,10 +372,7 @@ fn with_iovecs<R>(
     call: impl FnOnce(&[libc::iovec]) -> R,
 ) -> R {
     const FEW: usize = 9;
-    let word = libc::iovec {
-        iov_base: word.cast(),
-        iov_len: WORD,
-    };
+    let word = iovec_of(word);
     let all = std::iter::once(word).chain(pieces.iter().map(iovec));
     if pieces.len() >= FEW {
         return call(&all.collect::<Vec<_>>());

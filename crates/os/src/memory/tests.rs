@@ -393,3 +393,45 @@ fn a_run_is_copied_up_to_the_first_place_that_is_not_mapped() {
     assert_eq!(around[1..13], bytes[..12]);
     assert_eq!(around[13], 0, "behind them");
 }
+
+/// Places of one page, with what is between them and without, and a page that is not mapped.
+#[test]
+fn what_is_between_the_places_of_a_run_goes_nowhere() {
+    let proof = ProofPage::new(0x1234_5678).unwrap();
+    let process = OtherProcess::open(Task::this(), proof.proof()).unwrap();
+    let read_write = libc::PROT_READ | libc::PROT_WRITE;
+    let pages = Pages::new(&[read_write, read_write, -1]);
+    let bytes: Vec<u8> = (0..=250).cycle().take(2 * 4096).collect();
+    let whole = [Piece::Inline(&bytes)];
+    process.write(&whole, pages.base, bytes.len()).unwrap();
+    // At 4094 one lies in two pages. The last begins in the page that is not mapped.
+    let places = [8, 24, 2000, 2064, 2060, 4094, 4128, 6000, 8184, 8192].map(|at| PeerRange {
+        addr: pages.base + at,
+        len: 8,
+    });
+    let due: Vec<u8> = places
+        .iter()
+        .flat_map(|place| {
+            bytes
+                .iter()
+                .skip((place.addr - pages.base) as usize)
+                .take(8)
+        })
+        .copied()
+        .collect();
+    for count in 1..=places.len() {
+        let mut here = vec![0xaa_u8; 8 * count];
+        let rights = rights(&mut here);
+        // Of places and pieces none ends where the other does, but at the end.
+        let mut to = Vec::new();
+        for at in (0..8 * count as u64).step_by(5) {
+            let len = (8 * count as u64 - at).min(5);
+            to.push(Piece::Registered(span(&rights, at, len)));
+        }
+        let copied = process.read_run(&places[..count], &to).unwrap();
+        drop(rights);
+        assert_eq!(copied, 8 * count.min(9), "{count} places");
+        assert_eq!(here[..copied], due[..copied], "{count} places");
+        assert!(here[copied..].iter().all(|byte| *byte == 0xaa));
+    }
+}

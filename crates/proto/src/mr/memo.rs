@@ -31,6 +31,45 @@ impl Opens for &Rights {
     }
 }
 
+/// Opens memory of this process for one caller, who mostly asks for the same region.
+#[derive(Debug)]
+pub struct Opening<'r> {
+    rights: &'r Rights,
+    last: Option<(Key, &'r Region)>,
+}
+
+impl<'r> Opening<'r> {
+    /// Opens what the table does.
+    #[must_use]
+    pub const fn new(rights: &'r Rights) -> Self {
+        Self { rights, last: None }
+    }
+
+    /// As [`Rights::open`].
+    ///
+    /// # Errors
+    /// As there.
+    #[inline]
+    pub fn open(
+        &mut self,
+        key: Key,
+        pd: PdId,
+        range: AddrRange,
+        need: Access,
+    ) -> Result<Span<'r>, RightsError> {
+        if range.len == 0 {
+            return Ok(Span::EMPTY);
+        }
+        let known = self.last.filter(|(last, _)| *last == key);
+        let region = match known.map_or_else(|| self.rights.get(key), |(_, region)| Some(region)) {
+            Some(region) => region,
+            None => return Err(RightsError::UnknownKey(key)),
+        };
+        self.last = Some((key, region));
+        region.open(key, pd, range, need)
+    }
+}
+
 /// Answer of the table about a key. It is good as long as the region is registered as it was. Its
 /// owner sees to that: the memo is out of use once a change of the table has returned.
 #[derive(Debug)]
@@ -79,6 +118,7 @@ mod tests {
         let memo = rights.memo(key).unwrap();
         assert_eq!(memo.key(), key);
         assert!(rights.memo(Key(8)).is_none());
+        let place = |span: Span<'_>| (span.addr(), span.len());
         let others = [Access::empty(), access, Access::REMOTE_READ];
         for (pd, addr, len, need) in [PdId(1), PdId(2)].into_iter().flat_map(|pd| {
             let ranges = [(0x5000, 64), (0x5000, 65), (0x503f, 1), (0x1000, 1), (0, 0)];
@@ -87,8 +127,12 @@ mod tests {
                 .flat_map(move |(addr, len)| others.map(|need| (pd, addr, len, need)))
         }) {
             let table = rights.open(key, pd, addr, len, need);
+            let mut opening = Opening::new(&rights);
+            for _ in 0..2 {
+                let opened = opening.open(key, pd, AddrRange { addr, len }, need);
+                assert_eq!(opened.map(place), table.map(place));
+            }
             let memo = memo.open(pd, AddrRange { addr, len }, need);
-            let place = |span: Span<'_>| (span.addr(), span.len());
             assert_eq!(table.map(place), memo.map(place));
         }
     }

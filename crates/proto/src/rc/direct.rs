@@ -36,7 +36,7 @@ use super::send_queue::Wqe;
 use super::target::Target;
 use super::{Cx, QpShared, RcQp};
 use crate::ids::{Psn, Qpn};
-use crate::mr::{Access, PeerRange, Pieces, Rights, RightsError};
+use crate::mr::{Access, Opening, PeerRange, Pieces, Rights, RightsError};
 use crate::verbs::{PathMigState, QpState, QpType, RemoteAddr, SendOp, WcImm, WcOpcode};
 use crate::wire::{Packet, Reth};
 
@@ -191,17 +191,16 @@ impl RcQp {
     }
 
     /// The oldest work request and those behind it that the same copy can carry out; empty if
-    /// there are none behind it. Each of them completes by an
-    /// [`on_direct`](Self::on_direct) of its own.
+    /// there are none behind it. They complete by [`on_direct_run`](Self::on_direct_run).
     #[must_use]
     pub fn direct_run(&self) -> DirectRun {
         if self.requester.queue.len() < 2 {
             return DirectRun::new();
         }
         let run = self.requester.run(&self.shared).map(|(_, range)| range);
-        let run: DirectRun = run.collect();
+        let mut run: DirectRun = run.collect();
         if run.len() < 2 {
-            return DirectRun::new();
+            run.clear();
         }
         run
     }
@@ -211,18 +210,15 @@ impl RcQp {
     /// # Errors
     /// A local key does not open them.
     pub fn run_pieces<'a>(&'a self, rights: &'a Rights) -> Result<Pieces<'a>, RightsError> {
-        let mut all = Pieces::new();
-        for (wqe, range) in self.requester.run(&self.shared) {
+        let mut all = Pieces::with_capacity(MOST_IN_RUN);
+        let mut opening = Opening::new(rights);
+        for (wqe, _) in self.requester.run(&self.shared) {
             let op = DirectOp::of(&wqe.wr.op).map(|(op, _)| op);
             let by = Opener {
                 pd: self.shared.config.pd,
                 need: op.map_or(Access::LOCAL_WRITE, DirectOp::needs_here),
             };
-            let extent = Extent {
-                offset: 0,
-                len: range.len,
-            };
-            all.extend(scatter::pieces(rights, by, &wqe.wr.payload, extent)?);
+            scatter::add_pieces(&mut opening, by, &wqe.wr.payload, &mut all)?;
         }
         Ok(all)
     }
@@ -230,6 +226,12 @@ impl RcQp {
     /// The next `len` bytes were moved. Completes the work request if they were the last.
     pub fn on_direct(&mut self, cx: &mut Cx<'_>, len: u32) {
         let outcome = self.requester.on_direct(&self.shared, cx, len);
+        self.settle_send(cx, outcome);
+    }
+
+    /// The first `count` work requests of a run were carried out. Completes them.
+    pub fn on_direct_run(&mut self, cx: &mut Cx<'_>, count: usize) {
+        let outcome = self.requester.on_direct_run(&self.shared, cx, count);
         self.settle_send(cx, outcome);
     }
 
@@ -363,6 +365,22 @@ impl Requester {
         }
         self.flight.pass_over(packets);
         self.retire(shared, cx)
+    }
+
+    fn on_direct_run(
+        &mut self,
+        shared: &QpShared,
+        cx: &mut Cx<'_>,
+        count: usize,
+    ) -> Result<(), SendFault> {
+        debug_assert!(count <= self.run(shared).count());
+        self.waiting.on_taken();
+        for _ in 0..count {
+            let packets = self.queue.front().map_or(0, |wqe| wqe.packets);
+            self.flight.pass_over(packets);
+            self.retire(shared, cx)?;
+        }
+        Ok(())
     }
 
     /// As the response of an atomic does.

@@ -253,16 +253,16 @@ impl Requester {
             CompletedBy::Read | CompletedBy::Atomic => wqe.length,
             CompletedBy::Ack | CompletedBy::Empty | CompletedBy::Local => 0,
         };
-        let wc = Wc {
+        let wc = signalled.then(|| Wc {
             byte_len,
             ..completion(shared, &wqe.wr)
-        };
+        });
         self.queue.drop_front();
         self.moved = Moved::default();
         if was_rendezvous {
             self.rendezvous.on_taken();
         }
-        if signalled && !sink.send_completion(wc, false) {
+        if wc.is_some_and(|wc| !sink.send_completion(wc, false)) {
             return Err(SendFault::CqOverflow);
         }
         if is_send {

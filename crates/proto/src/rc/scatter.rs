@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::Cx;
 use crate::ids::{Key, PdId};
-use crate::mr::{Access, Memory, Piece, Pieces, Rights, RightsError};
+use crate::mr::{Access, AddrRange, Memory, Opening, Piece, Pieces, Rights, RightsError};
 use crate::verbs::{Payload, Sge};
 
 /// Bytes of a scatter/gather list.
@@ -81,6 +81,27 @@ pub(crate) fn pieces<'a>(
         }
         Payload::Sges(sges) => pieces_of(rights, who, sges, extent),
     }
+}
+
+/// Appends all bytes of a payload where they are, if its keys open them for `need`.
+#[inline]
+pub(crate) fn add_pieces<'a>(
+    opening: &mut Opening<'a>,
+    Opener { pd, need }: Opener,
+    payload: &'a Payload,
+    all: &mut Pieces<'a>,
+) -> Result<(), RightsError> {
+    match payload {
+        Payload::Inline(bytes) => all.push(Piece::Inline(bytes)),
+        Payload::Sges(sges) => {
+            for &Sge { addr, length, lkey } in sges.iter().filter(|sge| sge.length > 0) {
+                let len = length.into();
+                let span = opening.open(lkey, pd, AddrRange { addr, len }, need)?;
+                all.push(Piece::Registered(span));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of a list where they are, if its keys open them for `need`.

@@ -3,13 +3,15 @@
 
 use ferroce_os::clock;
 use ferroce_proto::mr::Piece;
-use ferroce_proto::rc::{Direct, DirectOp, Rendezvous};
+use ferroce_proto::rc::{Cx, Direct, DirectOp, DirectRun, Rendezvous};
 use ferroce_proto::time::Time;
-use ferroce_proto::verbs::{QpState, QpType};
+use ferroce_proto::verbs::QpType;
 
 use super::Qp;
 use super::locked::Locked;
+use super::step::Now;
 use super::transport::Transport;
+use crate::base::addressing::Addressing;
 use crate::base::carrier::Carrier;
 use crate::base::counters::DirectWay;
 use crate::base::refusal::Refusal;
@@ -26,95 +28,132 @@ impl Qp {
     /// and the transport allows it. Returns its bytes. `None`: what there is to send goes by
     /// packets.
     pub(super) fn move_directly(&self, locked: &mut Locked, now: Time) -> Option<usize> {
-        let path = locked.path.as_ref().filter(|path| path.is_local())?;
-        let addressing = path.addressing;
-        let direct = locked.transport.next_direct(path)?;
-        let boards = &self.services().boards;
-        boards.own()?;
-        if let Some(bytes) = self.move_run(locked, &direct, now) {
-            return Some(bytes);
-        }
+        let (direct, path) = self.next_direct(locked)?;
         self.with_sending_cx(locked, now, |locked, cx| {
-            let transport = &mut locked.transport;
-            let rights = cx.rights;
-            let request = DirectRequest {
-                from: self.qpn,
-                path: &addressing,
-                direct,
-            };
-            let counters = self.pd.context().device().counters();
-            if direct.op.is_atomic() {
-                let opens = || transport.direct_pieces(rights, direct.len).is_some();
-                let found = boards.carry_out_atomic(&request, now, opens);
-                match found {
-                    Ok(original) => {
-                        self.tally.count_direct(DirectWay::Atomic, ATOMIC, true);
-                        transport.on_direct_atomic(cx, original);
-                    }
-                    Err(why) => {
-                        counters.count_direct_refused(why);
-                        transport.refuse_direct();
-                    }
-                }
-                self.note_atomic(locked, found.map(drop));
-                return found.ok().map(|_| ATOMIC);
-            }
-            let pieces = |len| transport.direct_pieces(rights, len);
-            let moved = self.copy(direct.len, || boards.carry_out(&request, now, pieces));
-            match moved {
-                Ok(Copied { len, is_mapped }) => {
-                    self.tally
-                        .count_direct(way(direct.op), len as usize, is_mapped);
-                    transport.on_direct(cx, len);
-                }
-                Err(why) => {
-                    counters.count_direct_refused(why);
-                    transport.refuse_direct();
-                }
-            }
-            self.note_direct(locked, moved.map(|moved| moved.is_mapped));
-            moved.ok().map(|moved| moved.len as usize)
+            self.carry_out(locked, cx, (direct, &path), now)
         })
     }
 
-    /// Carries out work requests that one copy can carry out, of which `direct` is the oldest.
-    /// Returns their bytes. None: not one of them is done, and the oldest goes by itself.
-    fn move_run(&self, locked: &mut Locked, direct: &Direct, now: Time) -> Option<usize> {
-        let run = locked.transport.direct_run();
-        let boards = &self.services().boards;
-        if run.is_empty() || boards.maps(direct.dest) {
-            return None;
+    /// As [`move_directly`](Self::move_directly), in the step that posts, so that the rights table
+    /// is locked once. The rest of what was posted has its turn after it.
+    pub(super) fn move_posted(&self, locked: &mut Locked, cx: &mut Cx<'_>, now: &mut Now) {
+        let is_first = !locked.queued && !locked.retired && locked.stream.is_none();
+        if is_first && let Some((direct, path)) = self.next_direct(locked) {
+            self.carry_out(locked, cx, (direct, &path), now.look());
         }
-        let addressing = locked.path.as_ref()?.addressing;
+    }
+
+    /// What may be done of the oldest work request, and the path to the peer.
+    #[inline]
+    fn next_direct(&self, locked: &Locked) -> Option<(Direct, Addressing)> {
+        let path = locked.path.as_ref().filter(|path| path.is_local())?;
+        let direct = locked.transport.next_direct(path)?;
+        self.services().boards.own()?;
+        Some((direct, path.addressing))
+    }
+
+    /// Carries out a part of the oldest work request, or several of them. Returns the bytes.
+    fn carry_out(
+        &self,
+        locked: &mut Locked,
+        cx: &mut Cx<'_>,
+        (direct, path): (Direct, &Addressing),
+        now: Time,
+    ) -> Option<usize> {
         let request = DirectRequest {
             from: self.qpn,
-            path: &addressing,
-            direct: *direct,
+            path,
+            direct,
         };
-        self.with_sending_cx(locked, now, |locked, cx| {
-            let (transport, rights) = (&mut locked.transport, cx.rights);
-            let pieces = || transport.run_pieces(rights);
-            let len = run.iter().map(|range| range.len).sum();
-            let copied = self.copy(len, || boards.carry_out_run(&request, &run, now, pieces));
-            let mut left = copied.ok()?;
-            let mut moved = 0;
-            for range in &run {
-                let len = range.len as usize;
-                // The first that is not there whole finds by itself what is wrong with it.
-                if left < len || transport.state() != QpState::Rts {
-                    break;
-                }
-                left -= len;
-                moved += len;
-                self.tally.count_direct(way(direct.op), len, false);
-                transport.on_direct(cx, range.len);
+        if direct.op.is_atomic() {
+            return self.move_atomic(locked, cx, &request, now);
+        }
+        self.move_run(locked, cx, &request, now)
+            .or_else(|| self.move_one(locked, cx, &request, now))
+    }
+
+    fn move_atomic(
+        &self,
+        locked: &mut Locked,
+        cx: &mut Cx<'_>,
+        request: &DirectRequest<'_>,
+        now: Time,
+    ) -> Option<usize> {
+        let (transport, boards) = (&mut locked.transport, &self.services().boards);
+        let len = request.direct.len;
+        let opens = || transport.direct_pieces(cx.rights, len).is_some();
+        let found = boards.carry_out_atomic(request, &mut locked.known_peer, now, opens);
+        match found {
+            Ok(original) => {
+                self.tally.count_direct(DirectWay::Atomic, ATOMIC, true);
+                transport.on_direct_atomic(cx, original);
             }
-            if moved == 0 {
-                return None;
+            Err(why) => self.refuse(transport, why),
+        }
+        self.note_atomic(locked, found.map(drop));
+        found.ok().map(|_| ATOMIC)
+    }
+
+    /// Carries out the next part of the oldest WRITE or READ.
+    fn move_one(
+        &self,
+        locked: &mut Locked,
+        cx: &mut Cx<'_>,
+        request: &DirectRequest<'_>,
+        now: Time,
+    ) -> Option<usize> {
+        let (transport, boards) = (&mut locked.transport, &self.services().boards);
+        let (direct, rights) = (request.direct, cx.rights);
+        let pieces = |len| transport.direct_pieces(rights, len);
+        let moved = self.copy(direct.len, || {
+            boards.carry_out(request, &mut locked.known_peer, now, pieces)
+        });
+        match moved {
+            Ok(Copied { len, is_mapped }) => {
+                self.tally
+                    .count_direct(way(direct.op), len as usize, is_mapped);
+                transport.on_direct(cx, len);
             }
-            self.note_direct(locked, Ok(false));
-            Some(moved)
-        })
+            Err(why) => self.refuse(transport, why),
+        }
+        self.note_direct(locked, moved.map(|moved| moved.is_mapped));
+        moved.ok().map(|moved| moved.len as usize)
+    }
+
+    fn refuse(&self, transport: &mut Transport, why: Refusal) {
+        let counters = self.pd.context().device().counters();
+        counters.count_direct_refused(why);
+        transport.refuse_direct();
+    }
+
+    /// Carries out work requests that one copy can carry out. None: not one of them is done, and
+    /// the oldest goes by itself.
+    fn move_run(
+        &self,
+        locked: &mut Locked,
+        cx: &mut Cx<'_>,
+        request: &DirectRequest<'_>,
+        now: Time,
+    ) -> Option<usize> {
+        let (transport, boards) = (&mut locked.transport, &self.services().boards);
+        let mut run = transport.direct_run();
+        if run.is_empty() {
+            return None;
+        }
+        let (op, rights) = (request.direct.op, cx.rights);
+        let pieces = || transport.run_pieces(rights);
+        let len = run.iter().map(|range| range.len).sum();
+        let copied = self.copy(len, || {
+            boards.carry_out_run(request, &mut run, &mut locked.known_peer, now, pieces)
+        });
+        let (count, moved) = whole(&run, copied.ok()?);
+        if count == 0 {
+            return None;
+        }
+        self.tally.count_direct_run(way(op), count, moved);
+        transport.on_direct_run(cx, count);
+        self.note_direct(locked, Ok(false));
+        Some(moved)
     }
 
     /// Notes how the last WRITE or READ went, and says so if that is news.
@@ -240,6 +279,20 @@ impl Qp {
             self.services().boards.end_grant(self.qpn);
         }
     }
+}
+
+/// Number of requests of a run whose bytes are all among the first `copied`, and their bytes. The
+/// next one finds by itself what is wrong with it.
+fn whole(run: &DirectRun, copied: usize) -> (usize, usize) {
+    let (mut count, mut bytes) = (0, 0);
+    for range in run {
+        let end = bytes + range.len as usize;
+        if end > copied {
+            break;
+        }
+        (count, bytes) = (count + 1, end);
+    }
+    (count, bytes)
 }
 
 /// The way that a WRITE or READ is counted as.

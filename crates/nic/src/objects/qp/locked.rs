@@ -22,6 +22,7 @@ use crate::link::Origin;
 use crate::link::path::{Egress, Path, PathReport, Reach};
 use crate::link::stream::Stream;
 use crate::objects::qp::fast::rights_cache::QpMemo;
+use crate::services::direct::KnownPeer;
 
 /// What the lock of a queue pair guards.
 #[derive(Debug)]
@@ -64,6 +65,8 @@ pub(super) struct Locked {
     pub(super) room: [u8; LONGEST_IN_SLOT],
     /// Room for a short message, and an acknowledgement before it.
     pub(super) short: Batch,
+    /// The process on whose memory it worked last without packets.
+    pub(super) known_peer: KnownPeer,
     /// Where the last datagram went.
     pub(super) known: Option<LastDestination>,
     /// Until when a datagram waits for its link, which is full.
@@ -102,6 +105,7 @@ impl Locked {
             tags: PacketTags::default(),
             room: [0; LONGEST_IN_SLOT],
             short: Batch::default(),
+            known_peer: KnownPeer::default(),
             known: None,
             waits_until: None,
             paused: None,
@@ -135,6 +139,7 @@ impl Locked {
             self.queued = false;
         }
         (self.path, self.traits) = path.unzip();
+        self.known_peer = KnownPeer::default();
         // A grant names the path.
         self.granted = None;
     }

@@ -13,7 +13,25 @@ impl Qp {
     /// # Errors
     /// Index of the refused request, errno and reason; those before it are queued.
     pub fn post_send(&self, wrs: &mut dyn Iterator<Item = SendWr>) -> Result<(), (usize, Error)> {
-        self.step_sending(|locked, cx| post_each(wrs, |wr| locked.transport.post_send(cx, wr)))
+        self.post_sends(|post| {
+            for (index, wr) in wrs.enumerate() {
+                post(wr).map_err(|e| (index, e))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// As [`post_send`](Self::post_send), for a caller that makes work requests one by one: `all`
+    /// gives each to what it is given. To move them through an iterator costs more than their
+    /// checks.
+    pub fn post_sends<R>(
+        &self,
+        all: impl FnOnce(&mut dyn FnMut(SendWr) -> Result<(), Error>) -> R,
+    ) -> R {
+        self.step_sending(|locked, cx| {
+            let mut post = |wr| locked.transport.post_send(cx, wr);
+            all(&mut |wr| post(wr).map_err(|e| post_error(&e)))
+        })
     }
 
     /// As [`post_send`](Self::post_send), for one work request.

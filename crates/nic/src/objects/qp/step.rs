@@ -79,7 +79,12 @@ impl Qp {
         }
         let at = locked.time_of_post(&mut now);
         let (result, is_short) = self.with_sending_cx(&mut locked, at, |locked, cx| {
-            (f(locked, cx), self.build_short(locked, cx))
+            let result = f(locked, cx);
+            let is_short = self.build_short(locked, cx);
+            if !is_short {
+                self.move_posted(locked, cx, &mut now);
+            }
+            (result, is_short)
         });
         if waits {
             locked.transport.let_ack_follow();

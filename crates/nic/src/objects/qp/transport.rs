@@ -114,6 +114,14 @@ impl Transport {
         }
     }
 
+    /// As [`RcQp::on_direct_run`].
+    pub(super) fn on_direct_run(&mut self, cx: &mut Cx<'_>, count: usize) {
+        match self {
+            Self::Rc(rc) => rc.on_direct_run(cx, count),
+            Self::Iwarp(_) | Self::Uc(_) | Self::Ud(_) => {}
+        }
+    }
+
     /// As [`RcQp::on_direct_atomic`].
     pub(super) fn on_direct_atomic(&mut self, cx: &mut Cx<'_>, original: u64) {
         match self {

@@ -22,6 +22,7 @@
 //! | [`board`] | this process's board |
 //! | [`shares`], [`part`] | memory of this process that others can map |
 //! | [`peer`], [`place`] | others' boards, and their memory |
+//! | [`known`] | what a queue pair knows of its peer's process |
 //! | [`mapped`] | their memory that is mapped here |
 //! | [`work`] | carrying out work: copies, atomics |
 //! | [`refusal`](crate::base::refusal) | why work goes by packets |
@@ -35,6 +36,7 @@ mod board;
 mod hazard;
 #[cfg(feature = "fuzzing")]
 mod hostile;
+mod known;
 mod layout;
 mod mapped;
 mod part;
@@ -46,7 +48,8 @@ mod withdraw;
 mod work;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard};
 
 use ferroce_os::environment::variable;
 use ferroce_os::fd::Fd;
@@ -58,6 +61,7 @@ use ferroce_proto::rc::Grant;
 pub(crate) use self::board::Board;
 #[cfg(feature = "fuzzing")]
 pub use self::hostile::fuzz as fuzz_board;
+pub(crate) use self::known::KnownPeer;
 pub(crate) use self::part::SharedPart;
 pub(crate) use self::peer::DirectRequest;
 pub(crate) use self::shares::Share;
@@ -76,6 +80,8 @@ pub(crate) struct Boards {
     own: Result<Arc<Board>, String>,
     slot: u16,
     peers: RwLock<LinkedPeers>,
+    /// Changes of `peers` so far.
+    edition: AtomicU64,
     /// Keys of windows that were withdrawn and are in use, or were when somebody looked last.
     closing: Mutex<Vec<Withdrawn>>,
 }
@@ -112,6 +118,7 @@ impl Boards {
             own,
             slot,
             peers: RwLock::default(),
+            edition: AtomicU64::new(1),
             closing: Mutex::default(),
         }
     }
@@ -166,7 +173,7 @@ impl Boards {
                     _ => format!("it cannot be watched, or has another version: {e}"),
                 };
                 tracing::debug!(target: "ferroce::direct", slot, pid, "no direct way to a process: {why}");
-                write(&self.peers).strange.insert(slot, why);
+                self.change().strange.insert(slot, why);
                 return;
             }
         };
@@ -179,7 +186,7 @@ impl Boards {
             }
         }
         let nonce = peer.nonce();
-        write(&self.peers).add(slot, peer, link);
+        self.change().add(slot, peer, link);
         own.set_acquainted(slot, nonce);
     }
 
@@ -194,7 +201,7 @@ impl Boards {
     /// process any more.
     pub(crate) fn on_link_end(&self, link: LinkId) {
         let Ok(own) = &self.own else { return };
-        let mut peers = write(&self.peers);
+        let mut peers = self.change();
         let ended = peers.by_slot.iter_mut().find_map(|(slot, known)| {
             let at = known.links.iter().position(|id| *id == link)?;
             known.links.swap_remove(at);
@@ -218,6 +225,13 @@ impl Boards {
         let token = token.unwrap_or_else(new);
         own.rendezvous(qpn, pd, token);
         Some(token)
+    }
+
+    /// The processes that are known, for a change.
+    fn change(&self) -> RwLockWriteGuard<'_, LinkedPeers> {
+        let peers = write(&self.peers);
+        self.edition.fetch_add(1, Ordering::Release);
+        peers
     }
 
     fn peer(&self, slot: u16) -> Option<Arc<Peer>> {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use ferroce_os::fd::Fd;
 use ferroce_os::memory::{MemoryFile, OtherProcess, PeerWords, Proof, Task, is_refusal};
 use ferroce_proto::ids::{Key, Qpn};
-use ferroce_proto::mr::PeerRange;
 use ferroce_proto::rc::{Direct, DirectRun, Rendezvous};
 use ferroce_proto::time::Time;
 
@@ -184,22 +183,21 @@ impl Peer {
         self.granted(request).ok_or(Refusal::NotGranted)
     }
 
-    /// Where in its memory the bytes of a run are, of which `request` is the first, if it grants
-    /// them all. The same is true as of [`find`](Self::find).
+    /// Puts the places of its memory into a run, of which `request` is the first, if it grants them
+    /// all. The same is true as of [`find`](Self::find).
     pub(super) fn find_run(
         &self,
         own: BoardName,
         request: &DirectRequest<'_>,
-        run: &DirectRun,
-    ) -> Result<DirectRun, Refusal> {
+        run: &mut DirectRun,
+    ) -> Result<(), Refusal> {
         self.check_acquainted(own)?;
         let found = self.opened(request).ok_or(Refusal::NotGranted)?;
-        let place = |range: &PeerRange| {
-            let addr = found.region.address_of(range.addr, range.len.into())?;
-            Some(PeerRange { addr, ..*range })
-        };
-        let places: Option<DirectRun> = run.iter().map(place).collect();
-        places.ok_or(Refusal::NotGranted)
+        for range in run {
+            let place = found.region.address_of(range.addr, range.len.into());
+            range.addr = place.ok_or(Refusal::NotGranted)?;
+        }
+        Ok(())
     }
 
     /// Where in its memory the bytes of a rendezvous are. The same is true as of

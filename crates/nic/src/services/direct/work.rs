@@ -10,6 +10,7 @@ use ferroce_proto::rc::{DirectOp, DirectRun, Rendezvous};
 use ferroce_proto::time::Time;
 
 use super::Boards;
+use super::KnownPeer;
 use super::board::Board;
 use super::layout::Named;
 use super::mapped::Mapped;
@@ -40,7 +41,7 @@ impl Boards {
     }
 
     /// Carries out the next part of a WRITE or READ; `pieces` gives so many bytes of this process's
-    /// memory.
+    /// memory. `known` is what the queue pair knows of its peer.
     ///
     /// # Errors
     /// Why it cannot be done, or not for certain, in this way. A part of it may have been done
@@ -48,10 +49,11 @@ impl Boards {
     pub(crate) fn carry_out<'a>(
         &self,
         request: &DirectRequest<'_>,
+        known: &mut KnownPeer,
         now: Time,
         pieces: impl FnOnce(u32) -> Option<Pieces<'a>>,
     ) -> Result<Copied, Refusal> {
-        let (own, peer) = self.usable(request.direct.dest, now)?;
+        let (own, peer) = self.usable(known, request.direct.dest, now)?;
         let len = request.direct.len.min(MAX_COPY);
         let pieces = pieces(len).ok_or(Refusal::OwnMemory)?;
         let me = self.name_of(own);
@@ -59,43 +61,40 @@ impl Boards {
         // The whole message is granted, or nothing of it is done.
         let place = place.beginning(len);
         let is_write = request.direct.op == DirectOp::Write;
-        let copied = copy(own, &peer, request.direct.dest, is_write, &place, &pieces);
+        let copied = copy(own, peer, request.direct.dest, is_write, &place, &pieces);
         drop(in_use);
-        let is_mapped = copied.map_err(|e| on_failure(&peer, request.from, e))?;
+        let is_mapped = copied.map_err(|e| on_failure(peer, request.from, e))?;
         Ok(Copied { len, is_mapped })
-    }
-
-    /// Whether work on memory of a queue pair's process may need no call: it has shared some.
-    pub(crate) fn maps(&self, of: Qpn) -> bool {
-        self.peer(slot_of(of)).is_some_and(|peer| peer.shares())
     }
 
     /// Carries out a run of WRITEs or READs, of which `request` is the first, by one call; `pieces`
     /// gives their bytes of this process's memory. Returns how many bytes are done, from the first
-    /// on.
+    /// on. The addresses in `run` are the peer's own afterwards.
     ///
     /// # Errors
     /// Why it cannot be done in this way. A part of it may have been done then.
     pub(crate) fn carry_out_run<'a>(
         &self,
         request: &DirectRequest<'_>,
-        run: &DirectRun,
+        run: &mut DirectRun,
+        known: &mut KnownPeer,
         now: Time,
         pieces: impl FnOnce() -> Option<Pieces<'a>>,
     ) -> Result<usize, Refusal> {
-        let (own, peer) = self.usable(request.direct.dest, now)?;
-        if peer.refused().is_some() {
+        let (own, peer) = self.usable(known, request.direct.dest, now)?;
+        // Work on memory that the peer shares may need no call.
+        if peer.refused().is_some() || peer.shares() {
             return Err(Refusal::Unreachable);
         }
         let pieces = pieces().ok_or(Refusal::OwnMemory)?;
         let me = self.name_of(own);
-        let (in_use, places) = own.enter(request.named(), || peer.find_run(me, request, run))?;
+        let (in_use, ()) = own.enter(request.named(), || peer.find_run(me, request, run))?;
         let copied = match request.direct.op {
-            DirectOp::Write => peer.process().write_run(&pieces, &places),
-            _ => peer.process().read_run(&places, &pieces),
+            DirectOp::Write => peer.process().write_run(&pieces, run),
+            _ => peer.process().read_run(run, &pieces),
         };
         drop(in_use);
-        copied.map_err(|e| on_failure(&peer, request.from, CopyFailure::Copy(e)))
+        copied.map_err(|e| on_failure(peer, request.from, CopyFailure::Copy(e)))
     }
 
     /// Carries out an atomic on memory of the peer that is mapped here; `opens` says whether this
@@ -106,10 +105,11 @@ impl Boards {
     pub(crate) fn carry_out_atomic(
         &self,
         request: &DirectRequest<'_>,
+        known: &mut KnownPeer,
         now: Time,
         opens: impl FnOnce() -> bool,
     ) -> Result<u64, Refusal> {
-        let (own, peer) = self.usable(request.direct.dest, now)?;
+        let (own, peer) = self.usable(known, request.direct.dest, now)?;
         if !peer.shares() {
             return Err(Refusal::NotShared);
         }
@@ -123,14 +123,14 @@ impl Boards {
             return Err(Refusal::NotGranted);
         }
         let (mapped, at) =
-            mapping(own, &peer, request.direct.dest, &place).ok_or(Refusal::NotShared)?;
+            mapping(own, peer, request.direct.dest, &place).ok_or(Refusal::NotShared)?;
         let found = match request.direct.op {
             DirectOp::CompareSwap { compare, swap } => mapped.pages.compare_swap(at, compare, swap),
             DirectOp::FetchAdd { add } => mapped.pages.fetch_add(at, add),
             DirectOp::Write | DirectOp::Read => Err(io::ErrorKind::Unsupported.into()),
         };
         drop(in_use);
-        found.map_err(|e| on_failure(&peer, request.from, CopyFailure::Mapped(e)))
+        found.map_err(|e| on_failure(peer, request.from, CopyFailure::Mapped(e)))
     }
 
     /// Fetches the bytes of a rendezvous into memory of this process.
@@ -143,19 +143,20 @@ impl Boards {
         now: Time,
         to: &[Piece<'_>],
     ) -> Result<Copied, Refusal> {
-        let (own, peer) = self.usable(rendezvous.from, now)?;
+        let mut known = KnownPeer::default();
+        let (own, peer) = self.usable(&mut known, rendezvous.from, now)?;
         let named = Named {
             qpn: rendezvous.from,
             key: rendezvous.key,
         };
         let me = self.name_of(own);
         let (in_use, place) = own.enter(named, || peer.find_rendezvous(me, rendezvous))?;
-        let copied = copy(own, &peer, rendezvous.from, false, &place, to);
+        let copied = copy(own, peer, rendezvous.from, false, &place, to);
         // The rendezvous may have ended without a wait for this fetch: then the bytes may be
         // others.
         let valid = peer.still_has_rendezvous(rendezvous);
         drop(in_use);
-        let is_mapped = copied.map_err(|e| on_failure(&peer, rendezvous.from, e))?;
+        let is_mapped = copied.map_err(|e| on_failure(peer, rendezvous.from, e))?;
         let len = rendezvous.len;
         valid
             .then_some(Copied { len, is_mapped })
@@ -164,9 +165,15 @@ impl Boards {
 
     /// The own board, and the process of a queue pair if there is a point in looking at what it
     /// grants.
-    fn usable(&self, of: Qpn, now: Time) -> Result<(&Board, Arc<Peer>), Refusal> {
+    #[inline]
+    fn usable<'a>(
+        &'a self,
+        known: &'a mut KnownPeer,
+        of: Qpn,
+        now: Time,
+    ) -> Result<(&'a Board, &'a Peer), Refusal> {
         let own = self.own().ok_or(Refusal::Unacquainted)?;
-        let peer = self.peer(slot_of(of)).ok_or(Refusal::Unacquainted)?;
+        let peer = known.find(self, slot_of(of)).ok_or(Refusal::Unacquainted)?;
         if peer.is_usable(now) {
             Ok((own, peer))
         } else {
