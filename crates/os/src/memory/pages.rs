@@ -156,6 +156,16 @@ pub fn prefetch(addr: u64, len: u64, writable: bool, wait: bool) -> io::Result<(
     }
 }
 
+/// Brings the pages of own memory in, to be written, if the kernel does that in one go.
+pub(crate) fn bring_in(addr: *mut u8, len: usize) {
+    // Without it each page comes when it is written.
+    let _ = advise(
+        addr.expose_provenance() as u64,
+        len as u64,
+        libc::MADV_POPULATE_WRITE,
+    );
+}
+
 fn probe_pages(addr: u64, len: u64, writable: bool) -> io::Result<()> {
     let advice = if writable {
         libc::MADV_POPULATE_WRITE

@@ -405,20 +405,13 @@ fn what_is_between_the_places_of_a_run_goes_nowhere() {
     let whole = [Piece::Inline(&bytes)];
     process.write(&whole, pages.base, bytes.len()).unwrap();
     // At 4094 one lies in two pages. The last begins in the page that is not mapped.
-    let places = [8, 24, 2000, 2064, 2060, 4094, 4128, 6000, 8184, 8192].map(|at| PeerRange {
-        addr: pages.base + at,
+    let offsets = [8, 24, 2000, 2064, 2060, 4094, 4128, 6000, 8184, 8192];
+    let places = offsets.map(|at| PeerRange {
+        addr: pages.base + at as u64,
         len: 8,
     });
-    let due: Vec<u8> = places
-        .iter()
-        .flat_map(|place| {
-            bytes
-                .iter()
-                .skip((place.addr - pages.base) as usize)
-                .take(8)
-        })
-        .copied()
-        .collect();
+    let of_place = |at: &usize| bytes.iter().skip(*at).take(8).copied();
+    let due: Vec<u8> = offsets.iter().flat_map(of_place).collect();
     for count in 1..=places.len() {
         let mut here = vec![0xaa_u8; 8 * count];
         let rights = rights(&mut here);

@@ -206,6 +206,8 @@ pub trait ShortRingArea {
     /// # Errors
     /// [`Unmapped`]: that is not there any more.
     fn write_out(&self, place: Place, to: Span<'_>) -> Result<(), Unmapped>;
+    /// All slots are filled soon.
+    fn will_fill_all(&self) {}
     /// The slot of a position is filled soon, with about as many bytes behind the head.
     fn will_fill(&self, _at: u32, _rest: usize) {}
     /// The slot of a position is looked at soon, for about as many bytes behind the head.

@@ -13,12 +13,18 @@ use super::short_ring::{
 /// How far ahead of the next slot one is asked for to be filled.
 const AHEAD: u32 = 6;
 
+/// Messages that a short ring has had before all of its pages are brought in. Few messages take one
+/// page. A conversation goes round all slots, and each page would cost both sides a fault.
+const FEW: u32 = 16;
+
 /// The end of a short ring that fills slots.
 #[derive(Debug)]
 pub struct ShortRingProducer<A> {
     area: A,
     /// Where the next message goes.
     at: u32,
+    /// The position from which on there are more than a [`FEW`] messages.
+    few_until: u32,
     /// Up to where the consumer had read when last seen.
     read: u32,
     /// What the consumer has said last: what it promises is about the position up to which it had
@@ -47,6 +53,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         Self {
             area,
             at,
+            few_until: at.wrapping_add(FEW),
             read: at,
             said: None,
             body_at: 0,
@@ -83,6 +90,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
     /// anything is put in.
     pub fn begin_run(&mut self) -> u32 {
         self.at = self.at.wrapping_add(self.area.slots());
+        self.few_until = self.few_until.wrapping_add(self.area.slots());
         self.read = self.at;
         self.at
     }
@@ -207,6 +215,9 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         );
         store(ShortRingWord::Filled(self.at), next, Ordering::Release);
         self.at = next;
+        if next == self.few_until {
+            self.area.will_fill_all();
+        }
     }
 
     /// A message is likely to be put in soon: asks for its slot once more, since the consumer has

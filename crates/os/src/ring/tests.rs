@@ -1,4 +1,6 @@
 use std::collections::VecDeque;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::Ordering;
 use std::thread;
 
@@ -211,6 +213,32 @@ fn a_short_ring_passes_messages_until_it_is_full() {
         let rest = [0; LONGEST_IN_SLOT + 4];
         assert_eq!(producer.push((HEAD, &rest[..len]), None), Err(Broken));
     }
+}
+
+/// Bytes of a memory file that are there.
+fn bytes_there(fd: &Fd) -> u64 {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn a_conversation_brings_all_slots_in_and_a_few_messages_do_not() {
+    let (sender, fd) = create(CAPACITY, true).unwrap();
+    let _receiver: Receiver = open(&fd, CAPACITY, true).unwrap();
+    let area = SharedShortRing::of(sender.area(), 0).unwrap();
+    let mut producer = ShortRingProducer::new(area, 0);
+    producer.begin_run();
+    let mut push = |count: usize| {
+        for _ in 0..count {
+            assert_eq!(producer.push((HEAD, &[1; 4]), None), Ok(true));
+        }
+        bytes_there(&fd)
+    };
+    let few = push(15);
+    assert!(few < 32 << 10, "{few} bytes");
+    let all = push(1);
+    assert!(all >= 32 << 10, "{all} bytes");
+    assert_eq!(push(240), all);
 }
 
 /// A long message.

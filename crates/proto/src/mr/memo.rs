@@ -60,10 +60,9 @@ impl<'r> Opening<'r> {
         if range.len == 0 {
             return Ok(Span::EMPTY);
         }
-        let known = self.last.filter(|(last, _)| *last == key);
-        let region = match known.map_or_else(|| self.rights.get(key), |(_, region)| Some(region)) {
-            Some(region) => region,
-            None => return Err(RightsError::UnknownKey(key)),
+        let region = match self.last {
+            Some((last, region)) if last == key => region,
+            _ => self.rights.get(key).ok_or(RightsError::UnknownKey(key))?,
         };
         self.last = Some((key, region));
         region.open(key, pd, range, need)
