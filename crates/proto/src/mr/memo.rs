@@ -31,15 +31,15 @@ impl Opens for &Rights {
     }
 }
 
-/// Opens memory of this process for one caller, who mostly asks for the same region.
+/// The rights table with the region that was opened last: a list of work mostly has one.
 #[derive(Debug)]
-pub struct Opening<'r> {
+pub struct LastRegion<'r> {
     rights: &'r Rights,
     last: Option<(Key, &'r Region)>,
 }
 
-impl<'r> Opening<'r> {
-    /// Opens what the table does.
+impl<'r> LastRegion<'r> {
+    /// The table, of which nothing was opened.
     #[must_use]
     pub const fn new(rights: &'r Rights) -> Self {
         Self { rights, last: None }
@@ -126,7 +126,7 @@ mod tests {
                 .flat_map(move |(addr, len)| others.map(|need| (pd, addr, len, need)))
         }) {
             let table = rights.open(key, pd, addr, len, need);
-            let mut opening = Opening::new(&rights);
+            let mut opening = LastRegion::new(&rights);
             for _ in 0..2 {
                 let opened = opening.open(key, pd, AddrRange { addr, len }, need);
                 assert_eq!(opened.map(place), table.map(place));

@@ -10,7 +10,7 @@ mod span;
 mod window;
 
 pub use access::Access;
-pub use memo::{Memo, Opening, Opens};
+pub use memo::{LastRegion, Memo, Opens};
 pub use memory::{Memory, PeerRange, Piece, Pieces, Unmapped};
 pub use region::{Backing, Region};
 pub use rights::{Accessor, Rights, RightsError};

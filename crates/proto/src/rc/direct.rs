@@ -36,7 +36,7 @@ use super::send_queue::Wqe;
 use super::target::Target;
 use super::{Cx, QpShared, RcQp};
 use crate::ids::{Psn, Qpn};
-use crate::mr::{Access, Opening, PeerRange, Pieces, Rights, RightsError};
+use crate::mr::{Access, LastRegion, PeerRange, Pieces, Rights, RightsError};
 use crate::verbs::{PathMigState, QpState, QpType, RemoteAddr, SendOp, WcImm, WcOpcode};
 use crate::wire::{Packet, Reth};
 
@@ -211,7 +211,7 @@ impl RcQp {
     /// A local key does not open them.
     pub fn run_pieces<'a>(&'a self, rights: &'a Rights) -> Result<Pieces<'a>, RightsError> {
         let mut all = Pieces::with_capacity(MOST_IN_RUN);
-        let mut opening = Opening::new(rights);
+        let mut opening = LastRegion::new(rights);
         for (wqe, _) in self.requester.run(&self.shared) {
             let op = DirectOp::of(&wqe.wr.op).map(|(op, _)| op);
             let by = Opener {

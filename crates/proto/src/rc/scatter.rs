@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::Cx;
 use crate::ids::{Key, PdId};
-use crate::mr::{Access, AddrRange, Memory, Opening, Piece, Pieces, Rights, RightsError};
+use crate::mr::{Access, AddrRange, LastRegion, Memory, Piece, Pieces, Rights, RightsError};
 use crate::verbs::{Payload, Sge};
 
 /// Bytes of a scatter/gather list.
@@ -86,7 +86,7 @@ pub(crate) fn pieces<'a>(
 /// Appends all bytes of a payload where they are, if its keys open them for `need`.
 #[inline]
 pub(crate) fn add_pieces<'a>(
-    opening: &mut Opening<'a>,
+    opening: &mut LastRegion<'a>,
     Opener { pd, need }: Opener,
     payload: &'a Payload,
     all: &mut Pieces<'a>,
