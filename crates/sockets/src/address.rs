@@ -9,10 +9,52 @@
 //! | `ferroce-sockets/p/PORT`, or `s/COOKIE` where that is taken | a listener's stash |
 //! | `ferroce-sockets/t/CLIENT/SERVER/COOKIE` | the client's end of a stream, by the cookie of its TCP socket |
 
+use std::fmt::{self, Write as _};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::ops::Deref;
 
 /// What all names begin with.
 pub(crate) const PREFIX: &str = "ferroce-sockets/";
+
+/// An abstract name, without its zero. Nothing is allocated for it: each connection has one, and
+/// asks for others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Name {
+    bytes: [u8; Self::ROOM],
+    length: usize,
+}
+
+impl Name {
+    /// Room of `sun_path` behind the zero.
+    const ROOM: usize = 107;
+
+    fn new(text: fmt::Arguments<'_>) -> Self {
+        let mut name = Self {
+            bytes: [0; Self::ROOM],
+            length: 0,
+        };
+        let written = name.write_fmt(text);
+        debug_assert!(written.is_ok(), "invariant: names have room");
+        name
+    }
+}
+
+impl fmt::Write for Name {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = self.bytes.get_mut(self.length..self.length + text.len());
+        room.ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.length += text.len();
+        Ok(())
+    }
+}
+
+impl Deref for Name {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
 
 /// Address family of a socket, as the program made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +66,14 @@ pub(crate) enum Family {
 }
 
 impl Family {
+    /// That of an address.
+    pub(crate) const fn of(address: &SocketAddr) -> Self {
+        match address {
+            SocketAddr::V4(_) => Self::V4,
+            SocketAddr::V6(_) => Self::V6,
+        }
+    }
+
     const fn digit(self) -> char {
         match self {
             Self::V4 => '4',
@@ -69,10 +119,6 @@ impl End {
         }
     }
 
-    fn text(self) -> String {
-        format!("{:032x}{:04x}", self.ip.to_bits(), self.port)
-    }
-
     fn parse(text: &str) -> Option<Self> {
         let (ip, port) = text.split_at_checked(32)?;
         (port.len() == 4).then_some(())?;
@@ -80,6 +126,13 @@ impl End {
             ip: Ipv6Addr::from_bits(u128::from_str_radix(ip, 16).ok()?),
             port: u16::from_str_radix(port, 16).ok()?,
         })
+    }
+}
+
+/// As a name says it.
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}{:04x}", self.ip.to_bits(), self.port)
     }
 }
 
@@ -100,27 +153,27 @@ impl Connection {
     }
 
     /// Name of the client's end. An earlier connection with the same ends may still have its own.
-    pub(crate) fn name(self, cookie: u64) -> String {
-        let (client, server) = (self.client.text(), self.server.text());
+    pub(crate) fn name(self, cookie: u64) -> Name {
+        let Self { client, server } = self;
         // A name has room for 15 digits. No system counts as far.
         let cookie = cookie & (u64::MAX >> 4);
-        format!("{PREFIX}t/{client}/{server}/{cookie:x}")
+        Name::new(format_args!("{PREFIX}t/{client}/{server}/{cookie:x}"))
     }
 }
 
 /// Name of the socket that takes the streams of a listener.
-pub(crate) fn listener_name(cookie: u64, family: Family) -> String {
-    format!("{PREFIX}l/{cookie:x}/{}", family.digit())
+pub(crate) fn listener_name(cookie: u64, family: Family) -> Name {
+    Name::new(format_args!("{PREFIX}l/{cookie:x}/{}", family.digit()))
 }
 
 /// Name of a listener's stash, which says that the port has a listener that takes streams.
-pub(crate) fn port_name(port: u16) -> String {
-    format!("{PREFIX}p/{port}")
+pub(crate) fn port_name(port: u16) -> Name {
+    Name::new(format_args!("{PREFIX}p/{port}"))
 }
 
 /// Name of a stash where the port's name is taken, by the listener of another address.
-pub(crate) fn stash_name(cookie: u64) -> String {
-    format!("{PREFIX}s/{cookie:x}")
+pub(crate) fn stash_name(cookie: u64) -> Name {
+    Name::new(format_args!("{PREFIX}s/{cookie:x}"))
 }
 
 /// What a name says.
@@ -172,13 +225,12 @@ mod tests {
                 server: end(server),
             };
             let name = connection.name(u64::MAX);
-            assert!(name.len() < 108, "sun_path has room for {name}");
-            let parsed = Meaning::parse(name.as_bytes());
+            let parsed = Meaning::parse(&name);
             assert_eq!(parsed, Some(Meaning::Client(connection)));
             assert!(connection.is_within_host());
         }
         let name = listener_name(u64::MAX, Family::V4);
-        let parsed = Meaning::parse(name.as_bytes());
+        let parsed = Meaning::parse(&name);
         assert_eq!(parsed, Some(Meaning::Listener(u64::MAX, Family::V4)));
     }
 

@@ -11,6 +11,7 @@ use crate::diag::{Diag, LISTEN};
 use crate::kept::Kept;
 use crate::lock::Held;
 use crate::offers::{Offered, Place};
+use crate::recent::{self, Listener};
 use crate::signals::Blocked;
 use crate::sys::{self, Address};
 use crate::table::{self, Kind, flag};
@@ -27,12 +28,10 @@ const GLANCE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Offer {
     place: Place,
-    /// Cookies of the listener and of the program's socket.
-    listener: u64,
+    to: End,
+    listener: Listener,
+    /// Cookie of the program's socket.
     socket: u64,
-    /// A child that was made without `fork` has no offers. A signal handler that makes one may
-    /// return in it to a `connect` that its parent began.
-    process: libc::pid_t,
 }
 
 /// A descriptor that is closed unless it is given away.
@@ -53,25 +52,40 @@ impl Drop for Owned {
     }
 }
 
-/// Offers a stream to the listener that will get a connection to this address. None if there is no
-/// such listener of this user; the connection stays on TCP then.
-pub(crate) fn offer(fd: RawFd, to: &Address) -> Option<Offer> {
-    let to = End::new(to.internet()?)?;
-    if !has_hint(to.port) {
-        stays(Reason::PeerIsPlain);
-        return None;
-    }
-    if !rules::allows(to) {
-        stays(Reason::Rule);
-        return None;
-    }
-    let found = find(fd, to);
-    found.map_err(stays).ok()
+/// What is known of a server before the SYN.
+#[derive(Debug)]
+pub(crate) enum Server {
+    /// It is offered a stream.
+    Offered(Offer),
+    /// No listener of this port takes streams, as the kernel has just said.
+    Plain(u16),
+    /// The connection stays on TCP.
+    Other,
 }
 
-fn find(fd: RawFd, to: End) -> Result<Offer, Reason> {
-    let family = crate::listener::tcp_family(fd).ok_or(Reason::PeerIsPlain)?;
-    if replace::asks_for_more(fd) {
+/// Offers a stream to the listener that will get a connection to this address, if it is one of this
+/// user that takes streams.
+pub(crate) fn offer(fd: RawFd, to: &Address) -> Server {
+    let Some((to, end)) = to.internet().and_then(|to| Some((to, End::new(to)?))) else {
+        return Server::Other;
+    };
+    let port = end.port;
+    let found = if recent::is_plain(port) {
+        Err(Reason::PeerIsPlain)
+    } else if !recent::may_be(port) && !has_hint(port) {
+        stays(Reason::PeerIsPlain);
+        return Server::Plain(port);
+    } else if !rules::allows(end) {
+        Err(Reason::Rule)
+    } else {
+        // TCP takes no address of another family than its socket's.
+        find(fd, end, Family::of(&to))
+    };
+    found.map_err(stays).map_or(Server::Other, Server::Offered)
+}
+
+fn find(fd: RawFd, to: End, family: Family) -> Result<Offer, Reason> {
+    if replace::asks_for_more(fd) || replace::is_owned(fd) {
         return Err(Reason::Options);
     }
     if !hide::has_room() {
@@ -79,19 +93,7 @@ fn find(fd: RawFd, to: End) -> Result<Offer, Reason> {
     }
     let held = lock::hold();
     offers::decide(fd, &held);
-    // Another thread may have copied or watched the socket, or called `fork`.
-    if table::get(fd).kind != Kind::Fresh {
-        return Err(Reason::Known);
-    }
-    let diag = Diag::open(&held).ok_or(Reason::NoDiag)?;
-    let listener = diag.listener(to).ok_or(Reason::PeerIsPlain)?;
-    if listener.state != LISTEN {
-        return Err(Reason::PeerIsPlain);
-    }
-    if !patience::is_worth_it(listener.cookie, &held) {
-        return Err(Reason::NotWorthIt);
-    }
-    let stream = stream_to(listener.cookie)?;
+    let (listener, stream) = reach(to, &held)?;
     if family == Family::V6 {
         let _ = sys::set_option(stream.0, libc::SOL_SOCKET, libc::SO_PRIORITY, V6);
     }
@@ -99,10 +101,27 @@ fn find(fd: RawFd, to: End) -> Result<Offer, Reason> {
     let socket = sys::cookie(fd).map_err(|_| Reason::NoDiag)?;
     Ok(Offer {
         place: send(stream, token, (fd, socket), &held)?,
-        listener: listener.cookie,
+        to,
+        listener,
         socket,
-        process: own_process(),
     })
+}
+
+/// A stream in the queue of the listener that will get a connection to this address.
+fn reach(to: End, held: &Held) -> Result<(Listener, Owned), Reason> {
+    if let Some(Listener { cookie, family }) = recent::listener(to, held) {
+        match stream_to(cookie, &[family], held) {
+            // It does not listen by now.
+            Err(Reason::PeerIsPlain) => {}
+            reached => return reached,
+        }
+    }
+    let diag = Diag::open(held).ok_or(Reason::NoDiag)?;
+    let listener = diag.listener(to).ok_or(Reason::PeerIsPlain)?;
+    if listener.state != LISTEN {
+        return Err(Reason::PeerIsPlain);
+    }
+    stream_to(listener.cookie, &[Family::V4, Family::V6], held)
 }
 
 /// Sends the cookie of the program's socket, and the token. The offer has a place before the
@@ -123,34 +142,37 @@ fn send(
     // They are the place's.
     stream.into_raw();
     token.into_raw();
-    let sent = sys::send_descriptor(offered.stream, cookie.to_ne_bytes(), offered.token);
-    if sent.is_err() {
+    let give_up = |reason| {
         place.take(held).into_iter().for_each(Offered::end);
-        return Err(Reason::PeerIsPlain);
+        Err(reason)
+    };
+    // Another thread may have copied or watched the socket, or called `fork`.
+    if table::get(socket).kind != Kind::Fresh {
+        return give_up(Reason::Known);
+    }
+    let bytes = cookie.to_ne_bytes();
+    if sys::send_descriptors(offered.stream, bytes, &[offered.token]).is_err() {
+        return give_up(Reason::PeerIsPlain);
     }
     Ok(place)
 }
 
-/// A stream in the queue of a listener of this user.
-fn stream_to(listener: u64) -> Result<Owned, Reason> {
+/// A stream in the queue of a listener of this user, whose name has one of these families.
+fn stream_to(cookie: u64, families: &[Family], held: &Held) -> Result<(Listener, Owned), Reason> {
+    if !patience::is_worth_it(cookie, held) {
+        return Err(Reason::NotWorthIt);
+    }
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
     let stream = sys::socket(libc::AF_UNIX, kind, 0).map_err(|_| Reason::NoDescriptor)?;
     let stream = Owned(stream);
-    let names = [Family::V4, Family::V6].map(|family| listener_name(listener, family));
-    let mut connects = names.iter().map(|name| sys::connect(stream.0, name));
-    if !connects.any(|connected| connected.is_ok()) {
-        return Err(Reason::PeerIsPlain);
-    }
+    let connects = |family| sys::connect(stream.0, &listener_name(cookie, family)).is_ok();
+    let family = families.iter().copied().find(|family| connects(*family));
+    let family = family.ok_or(Reason::PeerIsPlain)?;
     let server = sys::own_user(stream.0).ok_or(Reason::OtherUser)?;
-    if server == own_process() && has_one_thread() {
+    if server == table::owner() && has_one_thread() {
         return Err(Reason::OwnListener);
     }
-    Ok(stream)
-}
-
-fn own_process() -> libc::pid_t {
-    // SAFETY: takes no pointers.
-    unsafe { libc::getpid() }
+    Ok((Listener { cookie, family }, stream))
 }
 
 /// Whether a listener of this process waits for this very thread to accept.
@@ -161,8 +183,8 @@ fn has_one_thread() -> bool {
 /// Whether any listener of this port takes streams: what most connections ask, and nothing else.
 fn has_hint(port: u16) -> bool {
     static PROBE: Kept = Kept::new(libc::AF_UNIX, libc::SOCK_DGRAM, 0);
-    let held = lock::hold();
-    let Some(probe) = PROBE.get(&held) else {
+    let probe = PROBE.shared().or_else(|| PROBE.get(&lock::hold()));
+    let Some(probe) = probe else {
         return false;
     };
     let there = sys::connect(probe, &port_name(port));
@@ -175,10 +197,12 @@ impl Offer {
     /// leaves it on TCP.
     pub(crate) fn settle(self, fd: RawFd, connecting: bool) {
         let signals = signals::block();
-        if self.process != own_process() {
+        // A child that was made without `fork` has no offers. A signal handler that makes one may
+        // return in it to a `connect` that its parent began.
+        if !table::is_own() {
             return;
         }
-        let named = self.name(&signals);
+        let named = self.name(connecting, &signals);
         if let Ok(offered) = named {
             self.wait(offered, &signals);
         }
@@ -193,7 +217,8 @@ impl Offer {
         };
         let was_taken = offered.decide(flags, named.is_ok());
         if was_taken || named.is_ok() {
-            patience::note(self.listener, was_taken, &held);
+            patience::note(self.listener.cookie, was_taken, &held);
+            recent::note(self.to, self.listener, was_taken, &held);
         }
         if !was_taken {
             stays(named.err().unwrap_or(Reason::NotTaken));
@@ -217,16 +242,19 @@ impl Offer {
     }
 
     /// Gives the stream its name, and returns the offer, unless another thread has decided.
-    fn name(&self, signals: &Blocked) -> Result<Offered, Reason> {
+    fn name(&self, connecting: bool, signals: &Blocked) -> Result<Offered, Reason> {
         let held = lock::hold_within(signals);
         let offered = self.place.offered(&held).ok_or(Reason::Known)?;
-        offered.name().map(|()| offered)
+        // A connection to no address in particular is one to an address of the kernel's choice.
+        let is_known = !connecting && !self.to.ip.to_canonical().is_unspecified();
+        let named = offered.name(is_known.then_some(self.to));
+        named.map(|()| offered)
     }
 
     /// `connect(2)` failed. The program may connect the socket again, so the server must not find a
     /// full token.
     pub(crate) fn withdraw(self) {
-        if self.process == own_process() {
+        if table::is_own() {
             let held = lock::hold();
             self.place.take(&held).into_iter().for_each(Offered::end);
         }

@@ -13,7 +13,7 @@ use ferroce_os::program::obstacle;
 
 use crate::address::{Meaning, PREFIX};
 use crate::sys::{self, SocketEnd};
-use crate::table::ListenerSockets;
+use crate::table::{self, ListenerSockets};
 
 /// Room for a path, as the kernel has it (`PATH_MAX`).
 const PATH_MAX: usize = 4096;
@@ -80,17 +80,21 @@ pub(crate) fn find(cookie: u64, port: u16) -> Option<ListenerSockets> {
     let is_its = |fd: &&RawFd| {
         let name = sys::name(**fd, SocketEnd::Own).ok();
         let name = name.as_ref().and_then(|name| name.abstract_name());
-        names.iter().any(|n| Some(n.as_bytes()) == name)
+        names.iter().any(|n| Some(&**n) == name)
     };
     let stash = *stashes.iter().find(is_its)?;
-    Some(ListenerSockets { queue, stash })
+    Some(ListenerSockets {
+        queue,
+        stash,
+        shared: true,
+    })
 }
 
 /// Ends a queue for all processes that have it. Clients whose streams wait see their connections
 /// reset.
 pub(crate) fn revoke(queue: RawFd) {
     let _ = sys::shutdown(queue, libc::SHUT_RDWR);
-    while let Ok(stream) = sys::accept(queue) {
+    while let Ok(stream) = sys::accept(queue, 0) {
         sys::close(stream);
     }
 }
@@ -103,6 +107,7 @@ pub(crate) fn revoke(queue: RawFd) {
 pub(crate) unsafe fn about_to(path: *const c_char, environment: Strings) {
     // SAFETY: as the caller says.
     if path.is_null() || unsafe { takes_library(path, environment) } {
+        table::spawns();
         return;
     }
     crate::errno::kept(|| {

@@ -2,7 +2,7 @@
 //! process may open.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::sys;
 
@@ -10,6 +10,16 @@ use crate::sys;
 const HIGHEST: u64 = (1 << 20) - 2;
 
 static HIDDEN: AtomicI64 = AtomicI64::new(0);
+/// The limit of open files when it was last asked for; 0 before. The program may have changed it
+/// since: who finds no room asks again.
+static LIMIT: AtomicU64 = AtomicU64::new(0);
+
+fn known_limit() -> u64 {
+    match LIMIT.load(Ordering::Relaxed) {
+        0 => limit(),
+        known => known,
+    }
+}
 
 /// The process's limit of open files.
 fn limit() -> u64 {
@@ -19,12 +29,14 @@ fn limit() -> u64 {
     };
     // SAFETY: room for the structure.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    limit.rlim_cur.min(HIGHEST)
+    let limit = limit.rlim_cur.min(HIGHEST);
+    LIMIT.store(limit, Ordering::Relaxed);
+    limit
 }
 
 /// Lowest hidden number: the last eighth of those that the process may open.
 pub(crate) fn base() -> RawFd {
-    base_of(limit())
+    base_of(known_limit())
 }
 
 fn base_of(limit: u64) -> RawFd {
@@ -34,7 +46,7 @@ fn base_of(limit: u64) -> RawFd {
 /// Whether one more file may be hidden. Hidden ones take no more than a tenth of the numbers, as
 /// the program's own come first.
 pub(crate) fn has_room() -> bool {
-    has_room_of(limit())
+    has_room_of(known_limit()) || has_room_of(limit())
 }
 
 fn has_room_of(limit: u64) -> bool {
@@ -44,10 +56,11 @@ fn has_room_of(limit: u64) -> bool {
 
 /// Puts an open file under a high number as well.
 pub(crate) fn hide(fd: RawFd, command: i32) -> Option<RawFd> {
-    let limit = limit();
-    let hidden = has_room_of(limit)
-        .then(|| sys::fcntl(fd, command, base_of(limit)).ok())
-        .flatten()?;
+    let below = |limit| {
+        let room = has_room_of(limit);
+        room.then(|| sys::fcntl(fd, command, base_of(limit)).ok())?
+    };
+    let hidden = below(known_limit()).or_else(|| below(limit()))?;
     HIDDEN.fetch_add(1, Ordering::Relaxed);
     Some(hidden)
 }

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use crate::lock::Held;
-use crate::{hide, sys};
+use crate::{hide, sys, table};
 
 /// A hidden socket. A child of `fork` opens its own: answers to two processes would mix.
 #[derive(Debug)]
@@ -31,14 +31,20 @@ impl Kept {
         }
     }
 
-    /// The socket, for as long as the lock is held. The program may have closed the number, so it
-    /// is looked at each time.
-    pub(crate) fn get(&self, _held: &Held) -> Option<RawFd> {
-        // SAFETY: takes no pointers.
-        let own = unsafe { libc::getpid() };
+    /// The socket, if there is one, for a question whose answer does not wait in the socket. A
+    /// child of `fork` and its parent may ask by the same one at the same time.
+    pub(crate) fn shared(&self) -> Option<RawFd> {
         let fd = self.fd.load(Ordering::Relaxed);
-        let is_own = fd >= 0 && self.owner.load(Ordering::Relaxed) == own;
-        if is_own && sys::cookie(fd) == Ok(self.cookie.load(Ordering::Relaxed)) {
+        // The program may have closed the number, so it is looked at each time.
+        let cookie = self.cookie.load(Ordering::Relaxed);
+        (fd >= 0 && sys::cookie(fd) == Ok(cookie)).then_some(fd)
+    }
+
+    /// The process's own socket, for as long as the lock is held.
+    pub(crate) fn get(&self, _held: &Held) -> Option<RawFd> {
+        let own = table::owner();
+        let is_own = self.owner.load(Ordering::Relaxed) == own;
+        if let Some(fd) = is_own.then(|| self.shared()).flatten() {
             return Some(fd);
         }
         let new = hide::moved(sys::socket(self.family, self.kind, self.protocol).ok()?)?;

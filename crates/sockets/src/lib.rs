@@ -10,8 +10,8 @@
 //! | module | holds |
 //! |---|---|
 //! | `address` | ends of connections, and the names of Unix sockets that say them |
-//! | `listener` | the server's side: which stream is an accepted connection's |
-//! | `connect` | the client's side: offers a stream, and names it |
+//! | `listener`, `streams` | the server's side: which stream is an accepted connection's |
+//! | `connect`, `recent` | the client's side: offers a stream, and names it |
 //! | `replace` | puts a stream under a TCP socket's number |
 //! | `stand_in` | whether a descriptor is such a stream |
 //! | `data` | where streams and TCP differ, and what makes them alike |
@@ -41,10 +41,12 @@ mod look;
 mod next;
 mod offers;
 mod patience;
+mod recent;
 mod replace;
 mod rules;
 mod signals;
 mod stand_in;
+mod streams;
 mod sys;
 mod table;
 mod timeout;

@@ -10,13 +10,14 @@
 //! file that the program has opened is read or closed in place of the offer's.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{self, AtomicU64, AtomicUsize, Ordering};
 
 use crate::address::{Connection, End};
 use crate::count::Reason;
 use crate::lock::Held;
+use crate::replace::{self, Replacement, Status};
 use crate::sys::{self, SocketEnd};
-use crate::{replace, table, token};
+use crate::{table, token};
 
 /// Connections under way at a time; more stay on TCP.
 const OFFERS: usize = 64;
@@ -41,6 +42,8 @@ static TABLE: [OfferSlot; OFFERS] = [const {
 }; OFFERS];
 /// Serial number of the latest offer.
 static LATEST: AtomicU64 = AtomicU64::new(0);
+/// Offers that are noted, or that a thread decides about.
+static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
 fn pack(numbers: [RawFd; 3]) -> Option<u64> {
     numbers.iter().try_fold(0, |word, fd| {
@@ -90,8 +93,14 @@ impl OfferSlot {
     }
 }
 
+/// Whether there are offers that are not decided. Without the lock the answer is of use only to a
+/// thread that has forgotten a fresh socket (`table`) before it asks.
+pub(crate) fn any() -> bool {
+    UNDER_WAY.load(Ordering::SeqCst) > 0
+}
+
 /// Notes the offer of a socket that is about to be connected, and has none. None if there is no
-/// room.
+/// room. The caller looks afterwards whether the socket is fresh still.
 pub(crate) fn add(offered: Offered, _held: &Held) -> Option<Place> {
     let Offered {
         stream,
@@ -105,6 +114,8 @@ pub(crate) fn add(offered: Offered, _held: &Held) -> Option<Place> {
     TABLE[free].cookie.store(cookie, ORDER);
     TABLE[free].serial.store(serial, ORDER);
     TABLE[free].numbers.store(numbers, ORDER);
+    UNDER_WAY.fetch_add(1, Ordering::SeqCst);
+    atomic::fence(Ordering::SeqCst);
     Some(Place(free, serial))
 }
 
@@ -127,14 +138,16 @@ impl Place {
 }
 
 impl Offered {
-    /// Gives the stream its connection's name, by which other programs know it.
-    pub(crate) fn name(self) -> Result<(), Reason> {
+    /// Gives the stream its connection's name, by which other programs know it. `server`: the other
+    /// end, of a connection that is known to be established.
+    pub(crate) fn name(self, server: Option<End>) -> Result<(), Reason> {
         let end = |which| {
             let name = sys::name(self.socket, which).ok()?;
             End::new(name.internet()?)
         };
         // A socket has no peer while the listener's queue is full.
-        let server = end(SocketEnd::Peer).ok_or(Reason::NotEstablished)?;
+        let server = server.or_else(|| end(SocketEnd::Peer));
+        let server = server.ok_or(Reason::NotEstablished)?;
         let client = end(SocketEnd::Own).ok_or(Reason::NotEstablished)?;
         let connection = Connection { client, server };
         if !connection.is_within_host() {
@@ -159,12 +172,21 @@ impl Offered {
         let is_same = sys::cookie(self.socket) == Ok(self.cookie);
         if was_taken && is_same {
             if !is_named {
-                let _ = self.name();
+                let _ = self.name(None);
             }
             sys::close(self.token);
             // If another thread took the last room meanwhile, TCP's options are lost.
             let hidden = replace::hide_tcp(self.socket);
-            replace::replace(self.socket, self.stream, hidden, flags);
+            let status = Status::of(self.socket);
+            let stand_in = Replacement {
+                stream: self.stream,
+                status: Some(libc::O_NONBLOCK),
+                hidden,
+                flags,
+                cookie: self.cookie,
+            };
+            stand_in.put_under(self.socket, status);
+            UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
             return true;
         }
         self.end();
@@ -181,6 +203,7 @@ impl Offered {
         let _ = sys::shutdown(self.stream, libc::SHUT_RDWR);
         sys::close(self.stream);
         sys::close(self.token);
+        UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -51,8 +51,12 @@ static RECORDS: [Record; LISTENERS] = [const {
 /// All of it is used under the process's lock.
 const ORDER: Ordering = Ordering::Relaxed;
 
+fn place(listener: u64) -> &'static Record {
+    &RECORDS[usize::try_from(listener % LISTENERS as u64).unwrap_or(0)]
+}
+
 fn record(listener: u64, _held: &Held) -> &'static Record {
-    let record = &RECORDS[usize::try_from(listener % LISTENERS as u64).unwrap_or(0)];
+    let record = place(listener);
     if record.cookie.swap(listener, ORDER) != listener {
         record.misses.store(0, ORDER);
         record.skips.store(0, ORDER);

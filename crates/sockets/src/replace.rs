@@ -19,51 +19,102 @@ pub(crate) fn hide_tcp(fd: RawFd) -> Option<RawFd> {
     table::has_room(fd).then(|| hide::hide(fd, libc::F_DUPFD_CLOEXEC))?
 }
 
-/// Whether the program has asked of a TCP socket what a stream does not do, or what is lost with
-/// the open file: zero-copy sends, time stamps, an owner that gets signals.
+/// Whether the program has asked of a TCP socket what a stream does not do: zero-copy sends, time
+/// stamps.
 pub(crate) fn asks_for_more(fd: RawFd) -> bool {
-    /// In both layouts of the time; `libc` has one of them.
-    const TIMESTAMPING: [i32; 2] = [37, 65];
-    /// libc has no `F_GETSIG`.
-    const F_GETSIG: i32 = 11;
+    /// The kernel answers with all flags, by whichever layout of the time they were set. `libc` has
+    /// the other one's number on some machines.
+    const TIMESTAMPING: i32 = 37;
     let has = |option| sys::option(fd, libc::SOL_SOCKET, option, 0).is_ok_and(|value| value != 0);
-    // A group of processes is a negative owner, which looks like an error.
-    let owned = |command| sys::fcntl(fd, command, 0) != Ok(0);
-    has(libc::SO_ZEROCOPY)
-        || TIMESTAMPING.into_iter().any(has)
-        || owned(libc::F_GETOWN)
-        || owned(F_GETSIG)
+    has(libc::SO_ZEROCOPY) || has(TIMESTAMPING)
 }
 
-/// Puts a stream under the number of a TCP connection, which is hidden. `flags` are of the table.
-pub(crate) fn replace(fd: RawFd, stream: RawFd, hidden: Option<RawFd>, flags: u8) {
-    let status = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
-    let _ = sys::fcntl(
-        stream,
-        libc::F_SETFL,
-        status & (libc::O_NONBLOCK | libc::O_ASYNC),
-    );
-    let _ = sys::set_option(stream, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER);
-    for option in COPIED {
-        copy_timeout(fd, stream, option);
+/// Whether a socket has what is lost with the open file: an owner that gets signals. One that has
+/// just been accepted has none.
+pub(crate) fn is_owned(fd: RawFd) -> bool {
+    /// libc has no `F_GETSIG`.
+    const F_GETSIG: i32 = 11;
+    // A group of processes is a negative owner, which looks like an error.
+    let owned = |command| sys::fcntl(fd, command, 0) != Ok(0);
+    owned(libc::F_GETOWN) || owned(F_GETSIG)
+}
+
+/// What a number and its open file say of calls and of `exec`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Status {
+    /// `O_NONBLOCK`, `O_ASYNC`
+    status: i32,
+    closes: bool,
+}
+
+impl Status {
+    /// Asks the descriptor.
+    pub(crate) fn of(fd: RawFd) -> Self {
+        let status = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+        let descriptor = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
+        Self {
+            status: status & (libc::O_NONBLOCK | libc::O_ASYNC),
+            closes: descriptor & libc::FD_CLOEXEC != 0,
+        }
     }
-    let cookie = sys::cookie(fd).unwrap_or(0);
-    let resets = if resets(fd) { flag::RESETS } else { 0 };
-    let descriptor = sys::fcntl(fd, libc::F_GETFD, 0).unwrap_or(0);
-    let closes = descriptor & libc::FD_CLOEXEC != 0;
-    let replaced = sys::dup3(stream, fd, if closes { libc::O_CLOEXEC } else { 0 });
-    debug_assert!(replaced.is_ok(), "two open descriptors");
-    sys::close(stream);
-    table::set(
-        fd,
-        Entry {
-            kind: Kind::StandIn,
-            flags: flags | resets,
-            hidden: [hidden, None],
+
+    /// That of what `accept4(2)` with these flags has just returned.
+    pub(crate) const fn accepted(flags: i32) -> Self {
+        Self {
+            status: flags & libc::SOCK_NONBLOCK,
+            closes: flags & libc::SOCK_CLOEXEC != 0,
+        }
+    }
+}
+
+/// A stream that is to get a TCP connection's number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replacement {
+    pub(crate) stream: RawFd,
+    /// Its status (`O_NONBLOCK`), where that is known.
+    pub(crate) status: Option<i32>,
+    /// The TCP connection.
+    pub(crate) hidden: Option<RawFd>,
+    /// Bits of the table.
+    pub(crate) flags: u8,
+    /// `SO_COOKIE` of the TCP connection.
+    pub(crate) cookie: u64,
+}
+
+impl Replacement {
+    /// Puts the stream under the number of the TCP connection, which has this status.
+    pub(crate) fn put_under(self, fd: RawFd, to_have: Status) {
+        let Self {
+            stream,
+            hidden,
             cookie,
-        },
-    );
-    count::stream();
+            ..
+        } = self;
+        if self.status != Some(to_have.status) {
+            let _ = sys::fcntl(stream, libc::F_SETFL, to_have.status);
+        }
+        let _ = sys::set_option(stream, libc::SOL_SOCKET, libc::SO_SNDBUF, BUFFER);
+        for option in COPIED {
+            copy_timeout(fd, stream, option);
+        }
+        let resets = if resets(fd) { flag::RESETS } else { 0 };
+        let returns = to_have.status & libc::O_NONBLOCK != 0;
+        let sleeps = if returns { flag::RETURNS } else { flag::SLEEPS };
+        let closes = if to_have.closes { libc::O_CLOEXEC } else { 0 };
+        let replaced = sys::dup3(stream, fd, closes);
+        debug_assert!(replaced.is_ok(), "two open descriptors");
+        sys::close(stream);
+        table::set(
+            fd,
+            Entry {
+                kind: Kind::StandIn,
+                flags: self.flags | resets | sleeps,
+                hidden: [hidden, None],
+                cookie,
+            },
+        );
+        count::stream();
+    }
 }
 
 fn copy_timeout(from: RawFd, to: RawFd, option: i32) {
@@ -96,7 +147,11 @@ pub(crate) fn copied(from: RawFd, to: RawFd) {
         return;
     }
     let intact = match entry.kind {
-        Kind::Listener => table::listener_sockets(from).is_some(),
+        Kind::Listener => {
+            // What one number puts into the stash the other one has to find.
+            table::add_flags(from, flag::SHARED);
+            table::listener_sockets(from).is_some()
+        }
         _ => table::tcp(from).is_some(),
     };
     let hidden = if intact {
@@ -105,7 +160,15 @@ pub(crate) fn copied(from: RawFd, to: RawFd) {
     } else {
         [None; 2]
     };
-    table::set(to, Entry { hidden, ..entry });
+    let flags = table::get(from).flags;
+    table::set(
+        to,
+        Entry {
+            hidden,
+            flags,
+            ..entry
+        },
+    );
     // `exec` keeps the copy, or closes it, whatever it does with the other number.
     let descriptor = sys::fcntl(to, libc::F_GETFD, 0).unwrap_or(libc::FD_CLOEXEC);
     listener::inherit_as(to, descriptor);

@@ -43,7 +43,8 @@ pub(crate) fn of(fd: RawFd) -> Option<StandIn> {
     }
 }
 
-fn meaning(fd: RawFd, which: SocketEnd) -> Option<Meaning> {
+/// What the name of an end of a Unix socket says.
+pub(crate) fn meaning(fd: RawFd, which: SocketEnd) -> Option<Meaning> {
     Meaning::parse(sys::name(fd, which).ok()?.abstract_name()?)
 }
 

@@ -39,25 +39,25 @@ pub(crate) fn close(fd: RawFd) {
 }
 
 /// An abstract Unix address, and its length.
-fn abstract_address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
+fn abstract_address(name: &[u8]) -> (libc::sockaddr_un, libc::socklen_t) {
     // SAFETY: integers only.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(1);
-    for (to, from) in address.sun_path[1..].iter_mut().zip(name.bytes()) {
-        *to = libc::c_char::from_ne_bytes([from]);
+    for (to, from) in address.sun_path[1..].iter_mut().zip(name) {
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     let used = size_of::<libc::sa_family_t>() + 1 + name.len();
     (address, libc::socklen_t::try_from(used).unwrap_or(0))
 }
 
 /// Binds a Unix socket to an abstract name.
-pub(crate) fn bind(fd: RawFd, name: &str) -> Result<(), c_int> {
+pub(crate) fn bind(fd: RawFd, name: &[u8]) -> Result<(), c_int> {
     let (address, length) = abstract_address(name);
     call!(SYS_bind, fd, &raw const address, length).map(drop)
 }
 
 /// Connects a Unix socket to an abstract name.
-pub(crate) fn connect(fd: RawFd, name: &str) -> Result<(), c_int> {
+pub(crate) fn connect(fd: RawFd, name: &[u8]) -> Result<(), c_int> {
     let (address, length) = abstract_address(name);
     call!(SYS_connect, fd, &raw const address, length).map(drop)
 }
@@ -67,10 +67,10 @@ pub(crate) fn listen(fd: RawFd, backlog: c_int) -> Result<(), c_int> {
     call!(SYS_listen, fd, backlog).map(drop)
 }
 
-/// Takes a connection, whose descriptor `exec` closes.
-pub(crate) fn accept(fd: RawFd) -> Result<RawFd, c_int> {
+/// Takes a connection, whose descriptor `exec` closes. `flags`: `SOCK_NONBLOCK`, or none.
+pub(crate) fn accept(fd: RawFd, flags: c_int) -> Result<RawFd, c_int> {
     let nobody = std::ptr::null_mut::<c_void>();
-    call!(SYS_accept4, fd, nobody, nobody, libc::SOCK_CLOEXEC)
+    call!(SYS_accept4, fd, nobody, nobody, flags | libc::SOCK_CLOEXEC)
 }
 
 /// Ends a socket for all processes that have it.
@@ -90,7 +90,10 @@ pub(crate) fn is_readable(at: *const c_void, length: usize) -> bool {
         return false;
     };
     let none = std::ptr::null_mut::<c_void>();
-    (0..last).step_by(PAGE).chain([last]).all(|offset| {
+    // Of one page the last bytes are enough.
+    let page = |offset| at.wrapping_byte_add(offset).addr() / PAGE;
+    let before = if page(0) == page(last) { 0 } else { last };
+    (0..before).step_by(PAGE).chain([last]).all(|offset| {
         let set = at.wrapping_byte_add(offset);
         call!(SYS_rt_sigprocmask, NOTHING, set, none, SET) == Err(libc::EINVAL)
     })
@@ -341,12 +344,11 @@ pub(crate) fn receive(fd: RawFd, bytes: &mut [u8], flags: c_int) -> Result<usize
     Ok(usize::try_from(length).unwrap_or(0))
 }
 
-/// Room for one descriptor in a control message.
+/// Room for two descriptors in a control message.
 #[repr(C, align(8))]
 struct Control {
     header: libc::cmsghdr,
-    fd: RawFd,
-    padding: RawFd,
+    fds: [RawFd; 2],
 }
 
 fn with_message<R>(
@@ -363,42 +365,43 @@ fn with_message<R>(
     message.msg_iov = &raw mut vector;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut *control).cast();
-    // Without the padding, which has room for a second descriptor.
+    // Without room that is not used, which the kernel would fill with a second descriptor.
     message.msg_controllen = control.header.cmsg_len;
     go(&raw mut message)
 }
 
-fn control(fd: RawFd) -> Control {
+/// Control data with so many of these descriptors.
+fn control(fds: [RawFd; 2], count: usize) -> Control {
     // SAFETY: integers only.
     let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
     header.cmsg_level = libc::SOL_SOCKET;
     header.cmsg_type = libc::SCM_RIGHTS;
-    header.cmsg_len = (size_of::<libc::cmsghdr>() + size_of::<RawFd>()) as _;
-    Control {
-        header,
-        fd,
-        padding: 0,
-    }
+    header.cmsg_len = (size_of::<libc::cmsghdr>() + count * size_of::<RawFd>()) as _;
+    Control { header, fds }
 }
 
-/// Sends bytes with a descriptor.
-pub(crate) fn send_descriptor(to: RawFd, mut bytes: [u8; 8], fd: RawFd) -> Result<(), c_int> {
+/// Sends bytes with one descriptor or two.
+pub(crate) fn send_descriptors(to: RawFd, mut bytes: [u8; 8], fds: &[RawFd]) -> Result<(), c_int> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    with_message(&mut bytes, &mut control(fd), |message| {
-        call!(SYS_sendmsg, to, message.cast_const(), flags).map(drop)
-    })
+    let both = [0, 1].map(|at| fds.get(at).copied().unwrap_or(-1));
+    with_message(
+        &mut bytes,
+        &mut control(both, fds.len().min(2)),
+        |message| call!(SYS_sendmsg, to, message.cast_const(), flags).map(drop),
+    )
 }
 
-/// Receives bytes with a descriptor; EAGAIN if there are none, EMFILE if the bytes came alone.
-pub(crate) fn receive_descriptor(from: RawFd) -> Result<([u8; 8], RawFd), c_int> {
-    let mut room = control(-1);
+/// Receives bytes with one descriptor or two; EAGAIN if there are none, EMFILE if the bytes came
+/// alone.
+pub(crate) fn receive_descriptors(from: RawFd) -> Result<([u8; 8], RawFd, Option<RawFd>), c_int> {
+    let mut room = control([-1; 2], 2);
     let mut bytes = [0; 8];
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     with_message(&mut bytes, &mut room, |message| {
         call!(SYS_recvmsg, from, message, flags)
     })?;
-    if room.fd < 0 {
-        return Err(libc::EMFILE);
+    match room.fds {
+        [first, _] if first < 0 => Err(libc::EMFILE),
+        [first, second] => Ok((bytes, first, (second >= 0).then_some(second))),
     }
-    Ok((bytes, room.fd))
 }

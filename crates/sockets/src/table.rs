@@ -60,6 +60,9 @@ pub(crate) mod flag {
     pub(crate) const RETURNS: u8 = 32;
     /// Receives wait for more than a byte (`SO_RCVLOWAT`), perhaps.
     pub(crate) const AT_LEAST: u8 = 64;
+    /// The hidden sockets of a listener are another process's or number's too, or its stash has
+    /// been used.
+    pub(crate) const SHARED: u8 = 128;
 }
 
 /// An entry.
@@ -86,8 +89,10 @@ static TABLE: [Slot; NUMBERS] = [const {
         cookie: AtomicU64::new(0),
     }
 }; NUMBERS];
-/// Counts `fork`: what was fresh before is not fresh afterwards.
+/// Counts `fork`: what was fresh before is not fresh afterwards, and a listener is shared.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Counts programs that may have inherited a listener.
+static SPAWNED: AtomicU32 = AtomicU32::new(0);
 /// Whether there has been a stand-in.
 static USED: AtomicBool = AtomicBool::new(false);
 
@@ -108,12 +113,30 @@ pub(crate) fn is_own() -> bool {
     }
 }
 
+/// This process, where `is_own` says that it may change the table.
+pub(crate) fn owner() -> libc::pid_t {
+    OWNER.load(Ordering::Relaxed)
+}
+
 fn slot(fd: RawFd) -> Option<&'static Slot> {
     TABLE.get(usize::try_from(fd).ok()?)
 }
 
-fn generation() -> u64 {
-    u64::from(GENERATION.load(Ordering::Relaxed)) & 0xfff
+/// What makes an entry of this kind stale when it changes.
+fn generation(kind: Kind) -> u64 {
+    let forks = GENERATION.load(Ordering::Relaxed);
+    let count = match kind {
+        Kind::Fresh => forks,
+        Kind::Listener => forks.wrapping_add(SPAWNED.load(Ordering::Relaxed)),
+        Kind::Other | Kind::StandIn | Kind::Watcher => 0,
+    };
+    u64::from(count) & 0xfff
+}
+
+/// A program is about to start that has this library, and may accept from listeners of this
+/// process.
+pub(crate) fn spawns() {
+    SPAWNED.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Notes that the process was copied, in the parent and in the child.
@@ -130,28 +153,32 @@ fn pack(entry: &Entry) -> u64 {
         above.filter(|fd| *fd <= FIELD_MASK).unwrap_or(0)
     };
     let [first, second] = entry.hidden.map(number);
-    let generation = if entry.kind == Kind::Fresh {
-        generation()
-    } else {
-        0
-    };
     kind.unwrap_or(0) as u64
         | u64::from(entry.flags) << 4
-        | generation << 12
+        | generation(entry.kind) << 12
         | first << 24
         | second << (24 + FIELD)
 }
 
 fn unpack(word: u64, cookie: u64) -> Entry {
     let kind = Kind::ALL[(word & 7) as usize % Kind::ALL.len()];
-    let stale = kind == Kind::Fresh && (word >> 12) & 0xfff != generation();
+    let stale = (word >> 12) & 0xfff != generation(kind);
+    let shared = if stale && kind == Kind::Listener {
+        flag::SHARED
+    } else {
+        0
+    };
     let number = |shift: u32| {
         let above = RawFd::try_from((word >> shift) & FIELD_MASK).unwrap_or(0);
         (above > 0).then(|| above - 1)
     };
     Entry {
-        kind: if stale { Kind::Other } else { kind },
-        flags: ((word >> 4) & 0xff) as u8,
+        kind: if stale && kind == Kind::Fresh {
+            Kind::Other
+        } else {
+            kind
+        },
+        flags: ((word >> 4) & 0xff) as u8 | shared,
         hidden: [number(24), number(24 + FIELD)],
         cookie,
     }
@@ -205,7 +232,7 @@ pub(crate) fn watches(set: RawFd, more: bool) {
     let (relaxed, new) = (Ordering::Relaxed, pack(&entry));
     if known.is_some() {
         let _ = slot.word.compare_exchange(word, new, relaxed, relaxed);
-    } else if more {
+    } else if more && is_own() {
         self::set(set, entry);
     }
 }
@@ -239,10 +266,10 @@ pub(crate) fn has_room(fd: RawFd) -> bool {
     slot(fd).is_some()
 }
 
-/// Replaces an entry; what it hid before is closed.
+/// Replaces an entry; what it hid before is closed. The caller has asked `is_own`.
 pub(crate) fn set(fd: RawFd, entry: Entry) {
-    if let Some(slot) = slot(fd).filter(|_| is_own()) {
-        release(fd);
+    if let Some(slot) = slot(fd) {
+        close_hidden(&take_own(fd));
         if entry.kind == Kind::StandIn {
             USED.store(true, Ordering::Relaxed);
         }
@@ -270,27 +297,46 @@ pub(crate) fn remove_flags(fd: RawFd, flags: u8) {
 /// `connect`, if one is under way, is decided: the number is that of TCP or of a stand-in for good.
 pub(crate) fn spoil(fd: RawFd) {
     if get(fd).kind == Kind::Fresh && is_own() {
-        let held = lock::hold();
-        offers::decide(fd, &held);
-        forget_fresh(fd);
+        stays_tcp(fd);
     }
 }
 
-/// Forgets a socket that is not connected, or that stays on TCP.
+/// A socket of this process's is known elsewhere, or was connected without an offer. Another
+/// thread's offer of it is decided.
+pub(crate) fn stays_tcp(fd: RawFd) {
+    forget_fresh(fd);
+    // Either this finds the other thread's offer, or that thread finds the entry gone.
+    if offers::any() {
+        offers::decide(fd, &lock::hold());
+    }
+}
+
+/// Forgets a socket that is not connected, or that stays on TCP. The caller has asked `is_own`.
 pub(crate) fn forget_fresh(fd: RawFd) {
-    if get(fd).kind == Kind::Fresh {
-        take(fd);
+    if let Some(slot) = slot(fd).filter(|_| get(fd).kind == Kind::Fresh) {
+        let word = slot.word.load(Ordering::Relaxed);
+        if unpack(word, 0).kind == Kind::Fresh {
+            // Another thread may be putting a stand-in there.
+            let _ = slot
+                .word
+                .compare_exchange(word, 0, Ordering::SeqCst, Ordering::Relaxed);
+        }
     }
 }
 
 /// Removes an entry and returns it.
 pub(crate) fn take(fd: RawFd) -> Entry {
-    let Some(slot) = slot(fd) else {
+    if is_known(fd) && is_own() {
+        take_own(fd)
+    } else {
+        Entry::default()
+    }
+}
+
+fn take_own(fd: RawFd) -> Entry {
+    let Some(slot) = slot(fd).filter(|_| is_known(fd)) else {
         return Entry::default();
     };
-    if slot.word.load(Ordering::Relaxed) == 0 || !is_own() || filter::is_installed() {
-        return Entry::default();
-    }
     let word = slot.word.swap(0, Ordering::AcqRel);
     unpack(word, slot.cookie.load(Ordering::Relaxed))
 }
@@ -334,6 +380,8 @@ pub(crate) struct ListenerSockets {
     pub(crate) queue: RawFd,
     /// Holds streams that came before those whose connections were accepted first.
     pub(crate) stash: RawFd,
+    /// Whether another process may accept from the same, or streams may be in the stash.
+    pub(crate) shared: bool,
 }
 
 /// The hidden sockets of a listener.
@@ -345,7 +393,16 @@ pub(crate) fn listener_sockets(fd: RawFd) -> Option<ListenerSockets> {
     let name = sys::name(queue, SocketEnd::Own).ok()?;
     let meaning = Meaning::parse(name.abstract_name()?)?;
     let is_its = matches!(meaning, Meaning::Listener(cookie, _) if cookie == entry.cookie);
-    (entry.kind == Kind::Listener && is_its).then_some(ListenerSockets { queue, stash })
+    let shared = entry.flags & flag::SHARED != 0;
+    if shared {
+        // For good, whatever the counts say later.
+        add_flags(fd, flag::SHARED);
+    }
+    (entry.kind == Kind::Listener && is_its).then_some(ListenerSockets {
+        queue,
+        stash,
+        shared,
+    })
 }
 
 #[cfg(test)]
@@ -354,6 +411,7 @@ mod tests {
 
     #[test]
     fn entries_are_kept_as_they_were_given() {
+        let _held = lock::hold();
         for kind in Kind::ALL {
             let entry = Entry {
                 kind,
@@ -378,7 +436,25 @@ mod tests {
     }
 
     #[test]
+    fn a_listener_is_shared_from_fork_or_a_start_of_a_program_on() {
+        let held = lock::hold();
+        for shares in [forked, spawns] {
+            let listener = Entry {
+                kind: Kind::Listener,
+                ..Entry::default()
+            };
+            set(60_002, listener);
+            assert_eq!(get(60_002), listener);
+            shares();
+            assert_eq!(get(60_002).flags, flag::SHARED);
+        }
+        take(60_002);
+        drop(held);
+    }
+
+    #[test]
     fn fresh_sockets_are_spoilt_by_fork() {
+        let _held = lock::hold();
         let entry = Entry {
             kind: Kind::Fresh,
             ..Entry::default()

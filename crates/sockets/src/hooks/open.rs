@@ -2,12 +2,12 @@
 
 use std::ffi::c_int;
 
-use crate::connect::offer;
+use crate::connect::{Server, offer};
 use crate::errno::kept;
 use crate::next::hooks;
 use crate::sys::{self, Address, Storage};
 use crate::table::{self, Entry, Kind, flag};
-use crate::{errno, listener, rules, stand_in};
+use crate::{errno, listener, recent, rules, stand_in};
 
 /// Standard input, output and error stay as they are: what they are is another program's choice.
 const FIRST: c_int = 3;
@@ -62,7 +62,8 @@ fn connect_fresh(
     length: libc::socklen_t,
     next: impl FnOnce() -> c_int,
 ) -> c_int {
-    let offer = destination(address, length).and_then(|to| offer(fd, &to));
+    let to = destination(address, length);
+    let server = to.map_or(Server::Other, |to| offer(fd, &to));
     let result = next();
     let error = if result == 0 { 0 } else { errno::now() };
     // By TCP it began, and it may be established although the call was interrupted.
@@ -74,11 +75,16 @@ fn connect_fresh(
         libc::EAGAIN,
     ]
     .contains(&error);
-    kept(|| match offer {
-        Some(offer) if began => offer.settle(fd, error != 0),
-        Some(offer) => offer.withdraw(),
-        None if began => table::spoil(fd),
-        None => {}
+    kept(|| match server {
+        Server::Offered(offer) if began => offer.settle(fd, error != 0),
+        Server::Offered(offer) => offer.withdraw(),
+        // The socket may be connected again.
+        _ if !began => {}
+        Server::Plain(port) => {
+            recent::note_plain(port);
+            table::stays_tcp(fd);
+        }
+        Server::Other => table::stays_tcp(fd),
     });
     result
 }
@@ -96,12 +102,12 @@ fn sends_end(fd: c_int) {
     }
 }
 
-fn accepted(listener: c_int, fd: c_int) -> c_int {
+fn accepted(listener: c_int, fd: c_int, flags: c_int) -> c_int {
     if fd >= 0 {
         kept(|| {
             table::release(fd);
             if rules::is_on() {
-                listener::accepted(listener, fd);
+                listener::accepted(listener, fd, flags);
             }
         });
     }
@@ -142,7 +148,7 @@ hooks! {
 
     accept: fn(fd: c_int, address: *mut libc::sockaddr, length: *mut libc::socklen_t) -> c_int, |next| {
         // SAFETY: what the program passed.
-        accepted(fd, unsafe { next()(fd, address, length) })
+        accepted(fd, unsafe { next()(fd, address, length) }, 0)
     }
 
     accept4: fn(
@@ -152,7 +158,7 @@ hooks! {
         flags: c_int
     ) -> c_int, |next| {
         // SAFETY: what the program passed.
-        accepted(fd, unsafe { next()(fd, address, length, flags) })
+        accepted(fd, unsafe { next()(fd, address, length, flags) }, flags)
     }
 
     shutdown: fn(fd: c_int, how: c_int) -> c_int, |next| {
