@@ -15,7 +15,7 @@ use crate::recent::{self, Listener};
 use crate::signals::Blocked;
 use crate::sys::{self, Address};
 use crate::table::{self, Kind, flag};
-use crate::{hide, lock, offers, patience, replace, rules, signals, token};
+use crate::{hide, lock, look, offers, patience, replace, rules, signals, token};
 
 /// Priority of a client's stream whose program's socket is of `AF_INET6`. A stream has no other use
 /// for it, and each process that gets the stream can ask for it.
@@ -228,6 +228,9 @@ impl Offer {
     /// Waits until the server takes the token or has had its time, or another thread has decided.
     /// That thread closes the numbers, which may be other files' at once: the wait reads nothing.
     fn wait(&self, offered: Offered, signals: &Blocked) {
+        if self.look(offered) {
+            return;
+        }
         let until = Instant::now() + patience::longest();
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -239,6 +242,28 @@ impl Offer {
                 return;
             }
         }
+    }
+
+    /// Looks for a little whether the server has taken the token: a server on another processor
+    /// takes it in less time than a sleep and a wake-up of this thread take.
+    fn look(&self, offered: Offered) -> bool {
+        let looks = patience::looks(self.listener.cookie);
+        let begun = look::longest().and_then(|longest| looks.begin_yielding(longest));
+        let Some(mut begun) = begun else {
+            return false;
+        };
+        let is_over = || token::wait(offered.token, offered.stream, Duration::ZERO);
+        // What is there already says nothing about looks.
+        if is_over() {
+            return true;
+        }
+        while begun.goes_on() {
+            if is_over() {
+                begun.end_beside_peer();
+                return true;
+            }
+        }
+        false
     }
 
     /// Gives the stream its name, and returns the offer, unless another thread has decided.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ferroce_os::environment::variable;
+use ferroce_os::linger::Looks;
 
 use crate::lock::Held;
 
@@ -38,6 +39,7 @@ struct Record {
     cookie: AtomicU64,
     misses: AtomicU64,
     skips: AtomicU64,
+    looks: Looks,
 }
 
 static RECORDS: [Record; LISTENERS] = [const {
@@ -45,6 +47,7 @@ static RECORDS: [Record; LISTENERS] = [const {
         cookie: AtomicU64::new(0),
         misses: AtomicU64::new(0),
         skips: AtomicU64::new(0),
+        looks: Looks::new(),
     }
 }; LISTENERS];
 
@@ -53,6 +56,11 @@ const ORDER: Ordering = Ordering::Relaxed;
 
 fn place(listener: u64) -> &'static Record {
     &RECORDS[usize::try_from(listener % LISTENERS as u64).unwrap_or(0)]
+}
+
+/// Experience with looks before a wait for this listener, and for others with the same place.
+pub(crate) fn looks(listener: u64) -> &'static Looks {
+    &place(listener).looks
 }
 
 fn record(listener: u64, _held: &Held) -> &'static Record {
