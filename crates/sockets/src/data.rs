@@ -94,14 +94,24 @@ fn sending(fd: RawFd) -> Sending {
 
 /// What a receive on a stand-in returned at the end of the stream: the same, or a reset.
 pub(crate) fn ended(fd: RawFd) -> isize {
-    let error = table::tcp(fd).map(|tcp| sys::option(tcp, libc::SOL_SOCKET, libc::SO_ERROR, 0));
-    match error {
-        Some(Ok(error @ libc::ECONNRESET)) => {
-            table::add_flags(fd, flag::PEER_GONE);
-            errno::fail(error)
-        }
-        _ => 0,
+    let error = |tcp| sys::option(tcp, libc::SOL_SOCKET, libc::SO_ERROR, 0);
+    let reset = table::tcp(fd).filter(|tcp| error(*tcp) == Ok(libc::ECONNRESET));
+    if reset.is_none_or(had_end) {
+        return 0;
     }
+    table::add_flags(fd, flag::PEER_GONE);
+    errno::fail(libc::ECONNRESET)
+}
+
+/// Whether a TCP socket whose connection carries nothing has received its peer's FIN. A reset after
+/// that is no error for reads. It comes where the system has no room for the peer in TIME_WAIT
+/// (`net.ipv4.tcp_max_tw_buckets`).
+fn had_end(tcp: RawFd) -> bool {
+    /// Of `tcpi_bytes_received`, which counts a FIN as a byte.
+    const AT: usize = 128;
+    const INFO: usize = AT + size_of::<u64>();
+    let info = sys::option(tcp, libc::IPPROTO_TCP, libc::TCP_INFO, [0_u8; INFO]);
+    info.is_ok_and(|info| info[AT..].iter().any(|byte| *byte != 0))
 }
 
 /// Receives and discards, as `MSG_TRUNC` does with TCP.
@@ -138,6 +148,40 @@ pub(crate) unsafe fn each_descriptor(message: *const libc::msghdr, mut see: impl
                 }
             }
             at = libc::CMSG_NXTHDR(message, at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_that_ended_differs_from_one_that_was_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let at = listener.local_addr().expect("an address");
+        for resets in [false, true] {
+            let client = TcpStream::connect(at).expect("a connection");
+            let (server, _) = listener.accept().expect("a connection");
+            let fd = client.as_raw_fd();
+            assert!(!had_end(fd));
+            let linger = libc::linger {
+                l_onoff: resets.into(),
+                l_linger: 0,
+            };
+            let option = libc::SO_LINGER;
+            sys::set_option(server.as_raw_fd(), libc::SOL_SOCKET, option, linger)
+                .expect("an option");
+            drop(server);
+            let until = Instant::now() + Duration::from_secs(60);
+            while sys::events(fd) & libc::POLLIN == 0 {
+                assert!(Instant::now() < until, "the end comes");
+            }
+            assert_eq!(had_end(fd), !resets);
         }
     }
 }
