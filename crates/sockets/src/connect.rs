@@ -85,6 +85,10 @@ pub(crate) fn offer(fd: RawFd, to: &Address) -> Server {
 }
 
 fn find(fd: RawFd, to: End, family: Family) -> Result<Offer, Reason> {
+    // A child of `vfork` shares the parent's table.
+    if !table::is_own() {
+        return Err(Reason::Known);
+    }
     if replace::asks_for_more(fd) || replace::is_owned(fd) {
         return Err(Reason::Options);
     }

@@ -137,7 +137,7 @@ pub(crate) fn tcp_family(fd: RawFd) -> Option<Family> {
     (ask(libc::SO_PROTOCOL)? == libc::IPPROTO_TCP).then_some(family)
 }
 
-/// A connection was accepted, with these flags of `accept4(2)`: replaces it by its stream, if it has
+/// A connection was accepted, with these flags of `accept4(2)`: replaces it by its stream if it has
 /// one.
 pub(crate) fn accepted(listener: RawFd, fd: RawFd, flags: c_int) {
     let kind = table::get(listener).kind;

@@ -301,17 +301,18 @@ pub(crate) fn spoil(fd: RawFd) {
     }
 }
 
-/// A socket of this process's is known elsewhere, or was connected without an offer. Another
-/// thread's offer of it is decided.
+/// A socket is known elsewhere, or was connected without an offer. Another thread's offer of it is
+/// decided. A child of `vfork` that has connected one may forget it: the parent has the same, or
+/// loses no more than a stream.
 pub(crate) fn stays_tcp(fd: RawFd) {
     forget_fresh(fd);
     // Either this finds the other thread's offer, or that thread finds the entry gone.
-    if offers::any() {
+    if offers::any() && is_own() {
         offers::decide(fd, &lock::hold());
     }
 }
 
-/// Forgets a socket that is not connected, or that stays on TCP. The caller has asked `is_own`.
+/// Forgets a socket that is not connected, or that stays on TCP.
 pub(crate) fn forget_fresh(fd: RawFd) {
     if let Some(slot) = slot(fd).filter(|_| get(fd).kind == Kind::Fresh) {
         let word = slot.word.load(Ordering::Relaxed);

@@ -129,7 +129,7 @@ hooks! {
         let go = || unsafe { next()(fd, address, length) };
         match table::get(fd).kind {
             Kind::StandIn if stand_in::of(fd).is_some() => connect_again(fd),
-            Kind::Fresh if table::is_own() => connect_fresh(fd, address, length, go),
+            Kind::Fresh => connect_fresh(fd, address, length, go),
             _ => go(),
         }
     }
