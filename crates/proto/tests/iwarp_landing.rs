@@ -169,16 +169,22 @@ fn an_answer_that_ends_too_early_leaves_nothing_in_memory() {
     expect_refused(&mut lone, &answer, Violation::TaggedBounds);
 }
 
+/// Checks that a TERMINATE gives a reason and repeats length and header of a segment.
+#[track_caller]
+fn expect_terminate(lone: &mut Lone, ulpdu: &[u8], violation: Violation) {
+    let (reason, context) = lone.terminate().expect("a TERMINATE");
+    assert_eq!(reason, violation.reason());
+    assert_eq!(context[..2], (ulpdu.len() as u16).to_be_bytes());
+    assert_eq!(context[2..16], ulpdu[..14], "the segment that came");
+}
+
 /// Checks that nothing of an FPDU is in memory when the stream has ended by `violation`.
 #[track_caller]
 fn expect_refused(lone: &mut Lone, ulpdu: &[u8], violation: Violation) {
     let fpdu = lone.fpdu(ulpdu);
     lone.write_in_place(&fpdu[..BEGINNING]);
     assert_eq!(lone.write_in_place(&fpdu[BEGINNING..]), 0);
-    let (reason, context) = lone.terminate().expect("a TERMINATE");
-    assert_eq!(reason, violation.reason());
-    assert_eq!(context[..2], (ulpdu.len() as u16).to_be_bytes());
-    assert_eq!(context[2..16], ulpdu[..14], "the segment that came");
+    expect_terminate(lone, ulpdu, violation);
     let size = Setup::default().memory;
     let there = lone.node.memory.get(Arena::BASE, size);
     assert!(there.iter().all(|&byte| byte == 0));
@@ -217,8 +223,31 @@ fn nothing_lands_by_a_key_that_was_taken_back() {
     assert!(lone.node.rights.remove(key).is_some());
     assert_eq!(lone.write_in_place(&fpdu[10_000..]), 0);
     assert_eq!(lone.node.memory.get(Arena::BASE, LEN), before);
-    let (reason, _) = lone.terminate().expect("a TERMINATE");
-    assert_eq!(reason, Violation::TaggedStag.reason());
+    expect_terminate(&mut lone, &ulpdu, Violation::TaggedStag);
+}
+
+#[test]
+fn a_terminate_about_the_end_of_what_has_landed_repeats_the_header_that_came() {
+    let mut lone = lone(false);
+    let ulpdu = tagged(Opcode::Write, lone.key, Arena::BASE);
+    let fpdu = lone.fpdu(&ulpdu);
+    let before_end = fpdu.len() - TAIL;
+    lone.write_in_place(&fpdu[..BEGINNING]);
+    assert!(lone.write_in_place(&fpdu[BEGINNING..before_end]) > 0);
+    let key = lone.key;
+    assert!(lone.node.rights.remove(key).is_some());
+    lone.write_in_place(&fpdu[before_end..]);
+    expect_terminate(&mut lone, &ulpdu, Violation::TaggedStag);
+}
+
+#[test]
+fn a_terminate_about_the_next_segment_repeats_that_one() {
+    let mut lone = lone(false);
+    let ulpdu = tagged(Opcode::Write, lone.key, Arena::BASE);
+    says_in_parts(&mut lone, &ulpdu, &[BEGINNING]);
+    let next = tagged(Opcode::Write, Key(0x99), Arena::BASE + 8);
+    lone.says(&next);
+    expect_terminate(&mut lone, &next, Violation::TaggedStag);
 }
 
 #[test]

@@ -193,14 +193,15 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// The segment length and the header of a ULPDU, as a TERMINATE repeats them; `None` if it is
-/// shorter than a header.
+/// The segment length and the header of a ULPDU of which `missing` bytes have not come, as a
+/// TERMINATE repeats them; `None` if what has come is shorter than a header.
 #[must_use]
-pub fn context(ulpdu: &[u8]) -> Option<(u16, RepeatedHeaders)> {
+pub fn context(ulpdu: &[u8], missing: usize) -> Option<(u16, RepeatedHeaders)> {
     let tagged = ulpdu.first()? & TAGGED != 0;
     let len = if tagged { Tagged::LEN } else { Untagged::LEN };
     let header = ulpdu.get(..len)?;
-    Some((u16::try_from(ulpdu.len()).ok()?, header.to_vec()))
+    let len = u16::try_from(ulpdu.len() + missing).ok()?;
+    Some((len, header.to_vec()))
 }
 
 #[cfg(test)]
@@ -250,7 +251,7 @@ mod tests {
             if let Ok(segment) = Segment::parse(&bytes) {
                 let mut again = segment.header.emit();
                 prop_assert_eq!(again.len(), segment.header.wire_len());
-                prop_assert!(context(&bytes).is_some());
+                prop_assert!(context(&bytes, 0).is_some());
                 again.extend_from_slice(segment.payload);
                 prop_assert_eq!(Segment::parse(&again), Ok(segment));
             }

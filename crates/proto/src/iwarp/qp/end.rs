@@ -6,7 +6,7 @@ use core::convert::Infallible;
 use super::sends::WorkFault;
 use super::{Ended, Gate, IwQp, Teardown};
 use crate::ids::Key;
-use crate::iwarp::ddp::{self, Header, Untagged};
+use crate::iwarp::ddp::{Header, Untagged};
 use crate::iwarp::rdmap::{Opcode, QUEUE_TERMINATE};
 use crate::iwarp::terminate::{Reason, RepeatedHeaders, Terminate, Violation};
 use crate::rc::Cx;
@@ -90,25 +90,12 @@ impl StreamStop {
         segment: None,
     });
 
-    /// The refusal with the segment that it is about.
-    pub(super) fn about(mut self, ulpdu: &[u8]) -> Self {
+    /// Returns the refusal with the length and the header of the segment that it is about.
+    pub(super) fn about(mut self, segment: Option<(u16, RepeatedHeaders)>) -> Self {
         if let Self::Refused(refusal) = &mut self {
-            refusal.segment = ddp::context(ulpdu);
+            refusal.segment = segment;
         }
         self
-    }
-
-    /// As [`about`](Self::about), for a segment of which `missing` bytes have not come.
-    pub(super) fn about_part(self, ulpdu: &[u8], missing: usize) -> Self {
-        let mut about = self.about(ulpdu);
-        if let Self::Refused(StreamRefusal {
-            segment: Some((len, _)),
-            ..
-        }) = &mut about
-        {
-            *len = len.saturating_add(u16::try_from(missing).unwrap_or(u16::MAX));
-        }
-        about
     }
 }
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::end::StreamStop;
 use super::sends::ResponseKind;
 use super::{Gate, IwQp, Stream};
-use crate::iwarp::ddp::{Header, Segment, Tagged, Untagged};
+use crate::iwarp::ddp::{self, Header, Segment, Tagged, Untagged};
 use crate::iwarp::rdmap::{Opcode, QUEUE_SEND};
 use crate::mr::{Access, Backing, Piece, Pieces, Rights, Span};
 use crate::rc::scatter::{Extent, Opener};
@@ -157,8 +157,11 @@ impl IwQp {
             header: not_last(header),
             payload,
         };
+        if stream.landing.is_none() {
+            stream.landing = ddp::context(ulpdu, missing);
+        }
         self.on_segment(cx, &stream.agreement, &head)
-            .map_err(|stop| stop.about_part(ulpdu, missing))?;
+            .map_err(|stop| stop.about(stream.landing.take()))?;
         let header = advance(header, begun);
         stream.deframer.pass(&header.emit(), begun);
         Ok(Some((header, missing - TAIL)))

@@ -41,8 +41,9 @@ mod untagged;
 
 use core::time::Duration;
 
+use super::ddp;
 use super::mpa::{Agreement, Deframer, Framing, OutgoingFpdus, Ready};
-use super::terminate::{Reason, Violation};
+use super::terminate::{Reason, RepeatedHeaders, Violation};
 use crate::mr::{Access, Accessor};
 use crate::rc::config::QpShared;
 use crate::rc::{Cx, LocalCx, RcConfig, post};
@@ -153,6 +154,9 @@ struct Stream {
     heard: bool,
     /// A long FPDU has come, and no other since.
     in_bulk: bool,
+    /// Length and header of the segment of which a part has landed, as they came: a TERMINATE
+    /// repeats them (RFC 5040, 4.8).
+    landing: Option<(u16, RepeatedHeaders)>,
     /// FPDUs of the peer whose work is done.
     processed: u32,
     /// Another make has sent an FPDU: the connection is not closed before this.
@@ -281,6 +285,7 @@ impl IwQp {
             gate,
             heard: false,
             in_bulk: false,
+            landing: None,
             processed: 0,
             open_until: (!agreement.is_ferroce_peer).then_some(now + CLOSE_HOLD),
         });
@@ -443,7 +448,9 @@ impl IwQp {
                 stream.open_until = Some(cx.now + CLOSE_HOLD);
             }
             let len = ulpdu.len();
-            self.on_ulpdu(cx, &stream.agreement, ulpdu)?;
+            let landing = stream.landing.take();
+            self.on_ulpdu(cx, &stream.agreement, ulpdu)
+                .map_err(|stop| stop.about(landing.or_else(|| ddp::context(ulpdu, 0))))?;
             stream.processed = stream.processed.wrapping_add(1);
             stream.note_length(len);
         }

@@ -95,7 +95,6 @@ impl IwQp {
                 }
                 self.on_segment(cx, agreement, &segment)
             })
-            .map_err(|stop| stop.about(ulpdu))
     }
 
     /// Tells the sink what was packed since the last call.
