@@ -25,8 +25,9 @@ const MEMORY: usize = 1 << 15;
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let setup = setup(&mut input);
-    if input.flag() {
-        against_anything(setup, &mut input);
+    let kind = input.u8();
+    if kind & 1 != 0 {
+        against_anything(setup, kind & 2 != 0, &mut input);
     } else {
         between_two(setup, &mut input);
     }
@@ -235,7 +236,7 @@ fn between_two(setup: Setup, input: &mut Input<'_>) {
     works[1].check(&pair.b);
 }
 
-fn against_anything(setup: Setup, input: &mut Input<'_>) {
+fn against_anything(setup: Setup, lands: bool, input: &mut Input<'_>) {
     let mut lone = Lone::new(setup);
     let key = lone.key;
     let mut work = Work::new(&mut lone.node, key);
@@ -246,6 +247,10 @@ fn against_anything(setup: Setup, input: &mut Input<'_>) {
         }
         let now = lone.now;
         match input.below(8) {
+            0..=3 if lands && input.flag() => {
+                let ulpdu = long_ulpdu(input, &keys);
+                say_in_place(&mut lone, input, &ulpdu);
+            }
             0..=3 => {
                 let ulpdu = ulpdu(input, &keys);
                 lone.says(&ulpdu);
@@ -270,6 +275,37 @@ fn against_anything(setup: Setup, input: &mut Input<'_>) {
     let now = lone.now;
     lone.node.with(now, |qp, cx| qp.on_closed(cx, false));
     work.check(&lone.node);
+}
+
+/// Most parts in which an FPDU comes that may land.
+const MAX_PARTS: usize = 8;
+
+/// The peer sends an FPDU in parts, which are read to their places if they have some.
+fn say_in_place(lone: &mut Lone, input: &mut Input<'_>, ulpdu: &[u8]) {
+    let fpdu = lone.fpdu(ulpdu);
+    let mut rest = &fpdu[..];
+    for _ in 0..input.below(MAX_PARTS) {
+        let (part, later) = rest.split_at(usize::from(input.u16()).min(rest.len()));
+        lone.write_in_place(part);
+        rest = later;
+        if input.below(16) == 0 {
+            // The memory is gone while the FPDU lands.
+            lone.node
+                .memory
+                .unmap(Arena::BASE + u64::from(input.u16()), 64);
+        }
+    }
+    lone.write_in_place(rest);
+}
+
+/// A segment that is likely to mean something, and long enough to land.
+fn long_ulpdu(input: &mut Input<'_>, keys: &[Key]) -> Vec<u8> {
+    let mut bytes = ulpdu(input, keys);
+    bytes.resize(
+        bytes.len() + (16 << 10) + usize::from(input.u8()) * 32,
+        0x5a,
+    );
+    bytes
 }
 
 /// A segment that is likely to mean something.
