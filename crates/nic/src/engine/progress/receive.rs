@@ -20,9 +20,9 @@ use crate::base::counters::DropReason;
 use crate::base::numbers::LinkId;
 use crate::base::waiter::Waiter;
 use crate::link::local::{Accepted, LinkRead};
+use crate::link::stream::StreamTurn;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
-use crate::objects::qp::StreamTurn;
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;

@@ -2,6 +2,7 @@
 
 mod bad_network;
 pub(crate) mod pieces;
+mod turn;
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use ferroce_proto::mr::{Memory, Piece, Span};
 use ferroce_proto::time::Time;
 
 pub(crate) use bad_network::{BadWayOut, StreamFaults};
+pub(crate) use turn::{StreamTurn, TurnReads};
 
 /// Segments for a Ferroce: its FPDUs may be as long as can be.
 const FERROCE_SEGMENT: usize = 1 << 16;

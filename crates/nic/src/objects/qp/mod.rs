@@ -44,7 +44,6 @@ use self::handles::Handles;
 use self::locked::Locked;
 pub(crate) use self::modify::Stations;
 use self::queues::Queues;
-pub(crate) use self::stream::StreamTurn;
 pub(crate) use self::table::QpTable;
 use self::transport::Transport;
 use crate::base::sync::lock;

@@ -21,24 +21,12 @@ use super::within_host::ChunkWriter;
 use crate::Error;
 use crate::base::carrier::Carrier;
 use crate::base::stream_ends::StreamEnd;
-use crate::link::stream::{Came, Connection, Obstacle, Stream, Way};
+use crate::link::stream::{Came, Connection, Obstacle, Stream, StreamTurn, TurnReads, Way};
 
-/// Reads of one turn: others are to have theirs.
-const READS: usize = 8;
 /// Room for what is read before a connection that cannot be written to is given up.
 const LAST_ROOM: usize = 64 << 10;
 /// Most reads before a connection that cannot be written to is given up.
 const LAST_READS: usize = 256;
-
-/// What a turn of a connection has brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum StreamTurn {
-    Nothing,
-    /// All that was there, and less than there is room for.
-    Little,
-    /// More may be there.
-    Much,
-}
 
 impl Qp {
     /// `ibv_modify_qp` on iWARP.
@@ -139,26 +127,9 @@ impl Qp {
 
     /// Takes what has come, within a turn.
     fn read_stream(&self, locked: &mut Locked, room: &mut [u8], now: Time) -> StreamTurn {
-        let (mut turn, mut all) = (StreamTurn::Nothing, 0);
-        for _ in 0..READS {
-            let came = self.read_once(locked, room, now);
-            if came == Came::Nothing {
-                return turn;
-            }
-            turn = turn.max(StreamTurn::Little);
-            let Came::Bytes { count, filled } = came else {
-                return turn;
-            };
-            all += count;
-            if all >= room.len() {
-                turn = StreamTurn::Much;
-            }
-            // To ask whether there is more would be a second system call for each message.
-            if !filled {
-                return turn;
-            }
-        }
-        StreamTurn::Much
+        let mut reads = TurnReads::new(room.len());
+        while reads.goes_on(self.read_once(locked, room, now)) {}
+        reads.brought()
     }
 
     /// Takes what one read brings.
