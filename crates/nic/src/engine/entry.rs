@@ -23,6 +23,10 @@ impl Engine for Nic {
         progress::poll(self, sleeps_soon, delivery);
     }
 
+    fn await_answer(&self) {
+        progress::await_answer(self);
+    }
+
     fn hear(&self) {
         progress::hear(self);
     }

@@ -53,6 +53,9 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     /// it. `sleeps_soon` if it polls a queue that it will sleep on. Some of what completes to it
     /// may be in `delivery` then.
     fn poll(&self, sleeps_soon: bool, delivery: &mut DirectDelivery<'_>);
+    /// A program has the completions of what it has sent over iWARP: looks on for the peer's answer
+    /// for a little, where experience says that it comes.
+    fn await_answer(&self);
     /// Takes what has come. A thread that makes a round just now is waited for, but not for ever:
     /// it may be this one.
     fn hear(&self);

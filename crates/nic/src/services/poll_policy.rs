@@ -170,6 +170,11 @@ impl Polls {
         self.first.store(u64::MAX, Ordering::Relaxed);
     }
 
+    /// A program that has polled turns to something else: the next poll begins anew.
+    pub(crate) fn end_visits(&self) {
+        self.last.store(0, Ordering::Relaxed);
+    }
+
     /// The process exits: nothing is left to programs from here on.
     pub(crate) fn leave(&self) {
         self.leaves.store(true, Ordering::Relaxed);

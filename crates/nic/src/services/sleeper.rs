@@ -108,10 +108,21 @@ impl Sleeper {
     /// A program is about to sleep: the thread looks after everything again.
     pub(crate) fn end_polling(&self) {
         self.end_streak();
+        self.end_nap();
+    }
+
+    fn end_nap(&self) {
         fence(Ordering::SeqCst);
         if self.napping.swap(false, Ordering::Relaxed) {
             self.alarm.ring();
         }
+    }
+
+    /// A program has looked for something in vain, and polls no more for now: the thread looks
+    /// after it.
+    pub(crate) fn end_visits(&self) {
+        self.polls.end_visits();
+        self.end_nap();
     }
 
     /// The process exits: the thread leaves nothing to programs any more, and wakes for its last

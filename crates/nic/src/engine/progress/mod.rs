@@ -9,6 +9,7 @@ mod unwanted;
 use std::time::Duration;
 
 use ferroce_os::clock;
+use ferroce_os::linger::Habit;
 use ferroce_os::poll::Readiness;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
@@ -29,6 +30,11 @@ const TURN_BUDGET: usize = 64;
 /// While rings are watched, the time from one look of a polling program at the descriptors to the
 /// next: that is a system call.
 const DESCRIPTORS_EVERY: Duration = Duration::from_micros(25);
+
+/// How long a program that has sent something over TCP looks for the answer: longer than a peer
+/// takes whose device thread has to be woken for what was sent. Otherwise two ends that have begun
+/// to rely on their device threads would never find that a look pays.
+const ANSWERS_WITHIN: Duration = Duration::from_micros(60);
 
 /// Time for another thread's round to end that this one needs the next of. Rounds take
 /// microseconds, but their thread may have lost its processor.
@@ -52,6 +58,8 @@ pub(super) struct RoundState {
     /// For rounds that no sleep came before.
     polled: Vec<Readiness>,
     hot: Hot,
+    /// What experience says of looks for the answer to what a program has sent.
+    answers: Habit,
     unwanted: Unwanted,
     held_up: HeldUp,
     /// When a polling program looked at the descriptors last.
@@ -82,6 +90,7 @@ impl RoundState {
             listener_opens: None,
             polled: Vec::new(),
             hot: Hot::default(),
+            answers: Habit::default(),
             unwanted: Unwanted::default(),
             held_up: HeldUp::default(),
             looked: Time(0),
@@ -329,6 +338,42 @@ impl RoundState {
         self.run_ringing(nic, now, delivery).map(drop)
     }
 
+    /// Looks on at the connection that little comes by, until something has come.
+    ///
+    /// Over TCP a WRITE completes when TCP has it. A program that polls for that, and then watches
+    /// its memory for the peer's answer, would make no round: the device thread would have to be
+    /// woken for each answer, perhaps on the processor that the program spins on.
+    fn await_answer(&mut self, nic: &Nic) {
+        if !self.hot.hides_connections() || !self.answers.tries() {
+            return;
+        }
+        let begun = clock::monotonic();
+        let polls = nic.services.sleeper.polls();
+        polls.on_polls(1, begun);
+        polls.on_round();
+        let paid = self.look_for_answer(nic, begun);
+        if paid {
+            polls.on_polls(1, clock::monotonic());
+        } else {
+            nic.services.sleeper.end_visits();
+        }
+        self.answers.learn(paid);
+    }
+
+    /// Makes rounds until there is something to do. Returns false if nothing comes soon.
+    fn look_for_answer(&mut self, nic: &Nic, begun: Time) -> bool {
+        loop {
+            let now = clock::monotonic();
+            if now.since(begun) >= ANSWERS_WITHIN {
+                return false;
+            }
+            if self.run_without_sleep(nic, now, &mut DirectDelivery::default()) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
     /// Makes a round for what is in watched rings, and what else is due. Returns whether rings had
     /// anything; `None`: none is watched.
     pub(super) fn run_ringing(
@@ -377,6 +422,13 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
     if !sleeps_soon && progress.polls.gives_way() {
         drop(progress);
         std::thread::yield_now();
+    }
+}
+
+/// Does what `Engine::await_answer` says.
+pub(super) fn await_answer(nic: &Nic) {
+    if let Some(mut progress) = nic.progress.try_lock() {
+        progress.await_answer(nic);
     }
 }
 

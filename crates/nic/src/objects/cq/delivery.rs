@@ -7,7 +7,7 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
-use ferroce_proto::verbs::Wc;
+use ferroce_proto::verbs::{Wc, WcOpcode};
 
 use super::{CompletionTimes, Cq, Entry};
 
@@ -33,6 +33,7 @@ pub(crate) struct DirectDelivery<'a> {
     delivered: usize,
     to: To<'a>,
     leaves_acks: bool,
+    has_sent: bool,
 }
 
 impl<'a> DirectDelivery<'a> {
@@ -54,6 +55,7 @@ impl<'a> DirectDelivery<'a> {
             delivered: 0,
             to,
             leaves_acks: false,
+            has_sent: false,
         }
     }
 
@@ -122,6 +124,17 @@ impl<'a> DirectDelivery<'a> {
             }
         }
         self.delivered += 1;
+    }
+
+    /// A completion of this kind was taken from the queue.
+    #[inline]
+    pub(super) fn note_kind(&mut self, opcode: WcOpcode) {
+        self.has_sent = matches!(opcode, WcOpcode::RdmaWrite | WcOpcode::Send);
+    }
+
+    /// Whether the last completion that was taken from the queue says that a message was sent.
+    pub(super) fn has_sent(&self) -> bool {
+        self.has_sent
     }
 
     /// Number of completions that were delivered.

@@ -33,7 +33,7 @@ use self::ring_flags::RingFlags;
 pub use self::timestamps::{CompletionTimes, TimestampKinds};
 pub use crate::base::device_clock::raw_clock;
 use crate::base::waiter::Waiter;
-use crate::objects::device::{AsyncSubject, Limit, Permit};
+use crate::objects::device::{AsyncSubject, Limit, Permit, Protocol};
 use crate::{Context, Error};
 
 /// What a completion queue does beside the usual (`ibv_create_cq_ex(3)`).
@@ -177,6 +177,9 @@ impl Cq {
         if delivery.delivered() > 0 || delivery.is_full() {
             if delivery.delivered() > 0 && !self.flags.is_armed() {
                 self.context.services().on_poll_of_queued();
+                if delivery.has_sent() && self.context.device().protocol() == Protocol::Iwarp {
+                    self.context.engine().await_answer();
+                }
             }
             return Ok(delivery.delivered());
         }
@@ -426,6 +429,7 @@ impl Cq {
             && let Some(queued) = ring.front()
         {
             delivery.push(&queued.wc, queued.timestamps);
+            delivery.note_kind(queued.wc.opcode);
             ring.drop_front();
         }
         self.settle(&mut ring);
