@@ -258,9 +258,9 @@ impl RoundState {
     /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record
     /// already.
     pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {
-        // A ring that a program put to sleep may still hold an acknowledgement, which no other
-        // thread is left to send.
-        self.sleep(nic, None, true) && !self.short_rings.owe_acks()
+        // A ring that a program put to sleep may still hold an acknowledgement or a completion,
+        // which no other thread is left to send or to make.
+        self.sleep(nic, None, true) && !self.short_rings.owe_looks()
     }
 
     /// As [`sleep_rings`](Self::sleep_rings), for a program that may still answer what it has

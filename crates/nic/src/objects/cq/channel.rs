@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use crate::base::events::{EventQueue, Owned};
 use crate::services::doors::Door;
+use crate::services::lead::this_thread;
 use crate::{Context, Error};
 
 /// Events in a row that are taken without a wait by a program that still waits here now and then.
@@ -23,6 +24,8 @@ pub struct CompChannel {
     /// How many more events may be taken without a wait before it is forgotten that the thread that
     /// waited here last did the device's work meanwhile; 0 if it did not.
     led: AtomicU8,
+    /// That thread.
+    leader: AtomicUsize,
 }
 
 /// A queue, by its cookie, has news.
@@ -57,6 +60,7 @@ impl CompChannel {
             door,
             queues: AtomicUsize::new(0),
             led: AtomicU8::new(0),
+            leader: AtomicUsize::new(0),
         }))
     }
 
@@ -77,9 +81,11 @@ impl CompChannel {
         let taken = self.context.engine().take_count(&self.events, &self.door)?;
         self.door.on_taken(taken.is_some());
         match taken {
-            Some(led) => self
-                .led
-                .store(if led { TRUST } else { 0 }, Ordering::Relaxed),
+            Some(led) => {
+                self.leader.store(this_thread(), Ordering::Relaxed);
+                self.led
+                    .store(if led { TRUST } else { 0 }, Ordering::Relaxed);
+            }
             None => {
                 let left = self.led.load(Ordering::Relaxed);
                 if left > 0 {
@@ -105,8 +111,14 @@ impl CompChannel {
         }
     }
 
-    pub(super) fn is_led(&self) -> bool {
+    fn is_led(&self) -> bool {
         self.led.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether the calling thread does the device's work when it waits here next.
+    #[inline]
+    pub(super) fn is_led_by_caller(&self) -> bool {
+        self.is_led() && self.leader.load(Ordering::Relaxed) == this_thread()
     }
 
     /// Whether the program is woken for the device's work. It will sleep from here on.

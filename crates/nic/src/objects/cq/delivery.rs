@@ -7,7 +7,7 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
-use ferroce_proto::verbs::{Wc, WcOpcode};
+use ferroce_proto::verbs::{Wc, WcOpcode, WcStatus};
 
 use super::{CompletionTimes, Cq, Entry};
 
@@ -126,13 +126,15 @@ impl<'a> DirectDelivery<'a> {
         self.delivered += 1;
     }
 
-    /// A completion of this kind was taken from the queue.
+    /// A completion was taken from the queue and given to the program.
     #[inline]
-    pub(super) fn note_kind(&mut self, opcode: WcOpcode) {
-        self.has_sent = matches!(opcode, WcOpcode::RdmaWrite | WcOpcode::Send);
+    pub(super) fn note_taken(&mut self, wc: &Wc) {
+        let is_sent = matches!(wc.opcode, WcOpcode::RdmaWrite | WcOpcode::Send)
+            && wc.status == WcStatus::Success;
+        self.has_sent = is_sent && (self.has_sent || self.delivered == 1);
     }
 
-    /// Whether the last completion that was taken from the queue says that a message was sent.
+    /// Whether completions were taken from the queue, each of which says that a message was sent.
     pub(super) fn has_sent(&self) -> bool {
         self.has_sent
     }

@@ -177,7 +177,8 @@ impl Cq {
         if delivery.delivered() > 0 || delivery.is_full() {
             if delivery.delivered() > 0 && !self.flags.is_armed() {
                 self.context.services().on_poll_of_queued();
-                if delivery.has_sent() && self.context.device().protocol() == Protocol::Iwarp {
+                let waits = delivery.has_sent() && !self.flags.has_news();
+                if waits && self.context.device().protocol() == Protocol::Iwarp {
                     self.context.engine().await_answer();
                 }
             }
@@ -297,10 +298,11 @@ impl Cq {
         });
     }
 
-    /// Whether the program has armed the queue, and leads when it waits for the event.
+    /// Whether the calling thread has armed the queue, and leads when it waits for the event.
     #[inline]
-    pub(crate) fn is_led(&self) -> bool {
-        self.flags.is_armed() && self.channel.as_ref().is_some_and(|c| c.is_led())
+    pub(crate) fn is_led_by_caller(&self) -> bool {
+        let by_caller = |channel: &Arc<CompChannel>| channel.is_led_by_caller();
+        self.flags.is_armed() && self.channel.as_ref().is_some_and(by_caller)
     }
 
     /// Gives a completion to the thread that polls, if it can go there, or queues it. The caller
@@ -429,7 +431,7 @@ impl Cq {
             && let Some(queued) = ring.front()
         {
             delivery.push(&queued.wc, queued.timestamps);
-            delivery.note_kind(queued.wc.opcode);
+            delivery.note_taken(&queued.wc);
             ring.drop_front();
         }
         self.settle(&mut ring);

@@ -32,7 +32,7 @@ thread_local! {
 }
 
 /// What tells the calling thread from all others that live.
-pub(super) fn this_thread() -> usize {
+pub(crate) fn this_thread() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 

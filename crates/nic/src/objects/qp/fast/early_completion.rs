@@ -104,7 +104,7 @@ impl Qp {
     #[inline]
     pub(super) fn completions_can_wait(&self) -> bool {
         let cq = self.queues.send_cq.as_ref();
-        cq.is_some_and(|cq| cq.is_led())
+        cq.is_some_and(|cq| cq.is_led_by_caller())
     }
 
     /// What was sent last is as good as taken, and nothing else waits for an acknowledgement.

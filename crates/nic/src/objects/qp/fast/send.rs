@@ -121,15 +121,20 @@ impl Sending {
         if completes_early {
             self.seen = self.sender.position();
             self.eye.look_at(Some(self.seen));
+            self.longer.clear();
+            self.known = self.next.map(|next| (self.seen, next));
         }
         completes_early
     }
 
-    /// Leaves it to the next look whether what was put in last is as good as taken.
+    /// Leaves it to the next look whether what was put in last is as good as taken, if the receiver
+    /// has said so.
     #[inline]
     pub(super) fn leave_early(&mut self, rest: usize) {
-        self.left = Some(rest);
-        self.eye.show_news();
+        if self.sender.is_promised(rest) {
+            self.left = Some(rest);
+            self.eye.show_news();
+        }
     }
 
     /// Whether what was put in last was left to this look, is still the `last` of the queue pair,
@@ -209,7 +214,9 @@ impl Sending {
             self.known = Some((at, psn));
         }
         self.next = Some(psn.plus(packets));
-        self.left = None;
+        if self.left.take().is_some() {
+            self.eye.look_at(Some(self.seen));
+        }
     }
 }
 

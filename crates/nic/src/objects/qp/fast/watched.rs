@@ -114,6 +114,10 @@ impl Eye {
         self.promises.load(Ordering::Relaxed)
     }
 
+    fn owes_look(&self) -> bool {
+        self.holds() || self.at.load(Ordering::Relaxed) == NEWS
+    }
+
     #[inline]
     fn holds(&self) -> bool {
         self.holds.load(Ordering::Relaxed)
@@ -338,9 +342,10 @@ impl WatchedShortRings {
                 .any(|w| w.eye.waits(acks))
     }
 
-    /// Whether what was taken from any is still to be said.
-    pub(crate) fn owe_acks(&self) -> bool {
-        self.watches.iter().any(|watch| watch.eye.holds())
+    /// Whether a look is still to be made that no other process wakes this one for: what was taken
+    /// is to be said, or a completion was left to the look.
+    pub(crate) fn owe_looks(&self) -> bool {
+        self.watches.iter().any(|watch| watch.eye.owes_look())
     }
 
     /// Lets queue pairs take what there is for them. Returns whether there was anything.
