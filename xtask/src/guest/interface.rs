@@ -31,8 +31,8 @@ const CASES: &str = "FERROCE_SEEDS=1";
 ///
 /// Left out are tests of what has no provider or is the software device's own: the compiler
 /// (`refused`), names (`public_names`), `allocations`, `log` and `wire`; of what rxe does not have
-/// (`kinds_of_memory`); and `storm`, whose threads would take an emulated processor for minutes. The
-/// `examples` are a test of their own.
+/// (`kinds_of_memory`); and `storm`, whose threads would take an emulated processor for minutes.
+/// The `examples` are a test of their own.
 const PROGRAMS: [&str; 26] = [
     "arrivals",
     "channel",

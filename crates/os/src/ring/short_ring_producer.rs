@@ -256,8 +256,8 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
     }
 
     /// Whether the message that was put in last, with so many bytes behind its head, is as good as
-    /// taken. The consumer [has said so](Self::is_promised) of its place, and whenever it takes that back
-    /// ([`withdraw`](super::ShortRingConsumer::withdraw)) it sees the message first.
+    /// taken. The consumer [has said so](Self::is_promised) of its place, and whenever it takes
+    /// that back ([`withdraw`](super::ShortRingConsumer::withdraw)) it sees the message first.
     #[inline]
     pub fn completes_early(&mut self, rest: usize) -> bool {
         if !self.is_promised(rest) {
