@@ -15,7 +15,7 @@ use crate::recent::{self, Listener};
 use crate::signals::Blocked;
 use crate::sys::{self, Address};
 use crate::table::{self, Kind, flag};
-use crate::{hide, lock, look, offers, patience, replace, rules, signals, token};
+use crate::{filter, hide, lock, look, offers, patience, replace, rules, signals, token};
 
 /// Priority of a client's stream whose program's socket is of `AF_INET6`. A stream has no other use
 /// for it, and each process that gets the stream can ask for it.
@@ -113,11 +113,11 @@ fn find(fd: RawFd, to: End, family: Family) -> Result<Offer, Reason> {
 
 /// A stream in the queue of the listener that will get a connection to this address.
 fn reach(to: End, held: &Held) -> Result<(Listener, Owned), Reason> {
-    if let Some(Listener { cookie, family }) = recent::listener(to, held) {
-        match stream_to(cookie, &[family], held) {
-            // It does not listen by now.
-            Err(Reason::PeerIsPlain) => {}
-            reached => return reached,
+    if let Some(latest) = recent::listener(to, held) {
+        match stream_to(latest.cookie, &[latest.family], held) {
+            reached @ (Ok(_) | Err(Reason::NotWorthIt | Reason::NoDescriptor)) => return reached,
+            // It does not listen by now, and its name may be another's.
+            Err(_) => recent::note(to, latest, false, held),
         }
     }
     let diag = Diag::open(held).ok_or(Reason::NoDiag)?;
@@ -206,7 +206,7 @@ impl Offer {
         if !table::is_own() {
             return;
         }
-        let named = self.name(connecting, &signals);
+        let named = self.name(&signals);
         if let Ok(offered) = named {
             self.wait(offered, &signals);
         }
@@ -232,10 +232,10 @@ impl Offer {
     /// Waits until the server takes the token or has had its time, or another thread has decided.
     /// That thread closes the numbers, which may be other files' at once: the wait reads nothing.
     fn wait(&self, offered: Offered, signals: &Blocked) {
+        let until = Instant::now() + patience::longest();
         if self.look(offered) {
             return;
         }
-        let until = Instant::now() + patience::longest();
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let has_come = token::wait(offered.token, offered.stream, left.min(GLANCE));
@@ -252,7 +252,8 @@ impl Offer {
     /// takes it in less time than a sleep and a wake-up of this thread take.
     fn look(&self, offered: Offered) -> bool {
         let looks = patience::looks(self.listener.cookie);
-        let begun = look::longest().and_then(|longest| looks.begin_yielding(longest));
+        let longest = look::longest().map(|longest| longest.min(patience::longest()));
+        let begun = longest.and_then(|longest| looks.begin_yielding(longest));
         let Some(mut begun) = begun else {
             return false;
         };
@@ -261,7 +262,7 @@ impl Offer {
         if is_over() {
             return true;
         }
-        while begun.goes_on() {
+        while !filter::is_installed() && begun.goes_on() {
             if is_over() {
                 begun.end_beside_peer();
                 return true;
@@ -271,13 +272,10 @@ impl Offer {
     }
 
     /// Gives the stream its name, and returns the offer, unless another thread has decided.
-    fn name(&self, connecting: bool, signals: &Blocked) -> Result<Offered, Reason> {
+    fn name(&self, signals: &Blocked) -> Result<Offered, Reason> {
         let held = lock::hold_within(signals);
         let offered = self.place.offered(&held).ok_or(Reason::Known)?;
-        // A connection to no address in particular is one to an address of the kernel's choice.
-        let is_known = !connecting && !self.to.ip.to_canonical().is_unspecified();
-        let named = offered.name(is_known.then_some(self.to));
-        named.map(|()| offered)
+        offered.name().map(|()| offered)
     }
 
     /// `connect(2)` failed. The program may connect the socket again, so the server must not find a

@@ -94,9 +94,10 @@ fn sending(fd: RawFd) -> Sending {
 
 /// What a receive on a stand-in returned at the end of the stream: the same, or a reset.
 pub(crate) fn ended(fd: RawFd) -> isize {
+    // The error is asked for last: that takes it away from a later write.
     let error = |tcp| sys::option(tcp, libc::SOL_SOCKET, libc::SO_ERROR, 0);
-    let reset = table::tcp(fd).filter(|tcp| error(*tcp) == Ok(libc::ECONNRESET));
-    if reset.is_none_or(had_end) {
+    let is_reset = |tcp: &RawFd| !had_end(*tcp) && error(*tcp) == Ok(libc::ECONNRESET);
+    if table::tcp(fd).filter(is_reset).is_none() {
         return 0;
     }
     table::add_flags(fd, flag::PEER_GONE);

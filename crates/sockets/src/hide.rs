@@ -11,7 +11,7 @@ const HIGHEST: u64 = (1 << 20) - 2;
 
 static HIDDEN: AtomicI64 = AtomicI64::new(0);
 /// The limit of open files when it was last asked for; 0 before. The program may have changed it
-/// since: who finds no room asks again.
+/// since: a caller that finds no room asks again.
 static LIMIT: AtomicU64 = AtomicU64::new(0);
 
 fn known_limit() -> u64 {

@@ -150,7 +150,9 @@ pub(crate) fn accepted(listener: RawFd, fd: RawFd, flags: c_int) {
         return;
     };
     let held = lock::hold();
-    let entry = if is_inherited {
+    // Another thread may have made its entry meanwhile.
+    let is_new = is_inherited && table::get(listener).kind == Kind::Other;
+    let entry = if is_new {
         inherited(listener)
     } else {
         table::listener_sockets(listener)

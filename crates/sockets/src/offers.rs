@@ -138,16 +138,15 @@ impl Place {
 }
 
 impl Offered {
-    /// Gives the stream its connection's name, by which other programs know it. `server`: the other
-    /// end, of a connection that is known to be established.
-    pub(crate) fn name(self, server: Option<End>) -> Result<(), Reason> {
+    /// Gives the stream its connection's name, by which other programs know it. The kernel says
+    /// which ends these are: the other one may not be what the program asked for.
+    pub(crate) fn name(self) -> Result<(), Reason> {
         let end = |which| {
             let name = sys::name(self.socket, which).ok()?;
             End::new(name.internet()?)
         };
         // A socket has no peer while the listener's queue is full.
-        let server = server.or_else(|| end(SocketEnd::Peer));
-        let server = server.ok_or(Reason::NotEstablished)?;
+        let server = end(SocketEnd::Peer).ok_or(Reason::NotEstablished)?;
         let client = end(SocketEnd::Own).ok_or(Reason::NotEstablished)?;
         let connection = Connection { client, server };
         if !connection.is_within_host() {
@@ -172,7 +171,7 @@ impl Offered {
         let is_same = sys::cookie(self.socket) == Ok(self.cookie);
         if was_taken && is_same {
             if !is_named {
-                let _ = self.name(None);
+                let _ = self.name();
             }
             sys::close(self.token);
             // If another thread took the last room meanwhile, TCP's options are lost.

@@ -67,6 +67,10 @@ impl Waiting {
         if replace::asks_for_more(fd) {
             return Err(Reason::Options);
         }
+        // A token that nobody can take back any more stays full.
+        if has_ended(self.stream) {
+            return Err(Reason::NotTaken);
+        }
         // All that may fail comes before the token is taken.
         let cookie = sys::cookie(fd).map_err(|_| Reason::NoDescriptor)?;
         let hidden = replace::hide_tcp(fd).ok_or(Reason::NotHidden)?;
@@ -227,13 +231,33 @@ pub(crate) fn has_ended(stream: RawFd) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-    use std::os::fd::AsRawFd;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::{AsRawFd, IntoRawFd};
     use std::os::unix::net::UnixStream;
 
     use super::*;
     use crate::address::{Family, listener_name};
     use crate::listener::{prepare, withdraw};
+
+    #[test]
+    fn a_stream_whose_client_is_gone_is_not_taken() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let _client = TcpStream::connect(address).expect("a connection");
+        let (accepted, _) = listener.accept().expect("a connection");
+        for is_there in [true, false] {
+            let (theirs, ours) = UnixStream::pair().expect("a pair");
+            let token = token::make().expect("an eventfd");
+            let waiting = Waiting {
+                stream: theirs.into_raw_fd(),
+                status: None,
+                sent: Some((9, token)),
+            };
+            let ours = is_there.then_some(ours);
+            let claimed = waiting.claim(accepted.as_raw_fd());
+            assert_eq!(claimed.is_ok(), ours.is_some());
+        }
+    }
 
     #[test]
     fn a_stashed_stream_is_taken_only_if_it_came_from_the_queue() {

@@ -302,13 +302,18 @@ pub(crate) fn spoil(fd: RawFd) {
 }
 
 /// A socket is known elsewhere, or was connected without an offer. Another thread's offer of it is
-/// decided. A child of `vfork` that has connected one may forget it: the parent has the same, or
-/// loses no more than a stream.
+/// decided before the entry goes, by which a third thread knows that there is one. A child of
+/// `vfork` that has connected one may forget it, if its parent offers none: the parent has the
+/// same, or loses no more than a stream.
 pub(crate) fn stays_tcp(fd: RawFd) {
-    forget_fresh(fd);
+    if !offers::any() {
+        forget_fresh(fd);
+    }
     // Either this finds the other thread's offer, or that thread finds the entry gone.
     if offers::any() && is_own() {
-        offers::decide(fd, &lock::hold());
+        let held = lock::hold();
+        offers::decide(fd, &held);
+        forget_fresh(fd);
     }
 }
 
