@@ -82,3 +82,39 @@ fn child_unmapped() {
         assert_eq!(side.end.qp.state(), QpState::Err);
     }
 }
+
+#[test]
+fn what_tcp_has_taken_arrives_though_its_queue_pair_is_destroyed_and_the_peer_speaks() {
+    let text = run_alone("child_destroyed", &[IWARP, ("FERROCE_PATH", "wire")]);
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn child_destroyed() {
+    const MESSAGES: u64 = 16;
+    let (go_on, gone) = mpsc::channel();
+    let (a, b) = pair_by(|to| holding_proxy(to, gone));
+    let from = Buffer::new(&a.end.pd, pattern(LEN, 3));
+    let to = Buffer::new(&b.end.pd, vec![0; LEN]);
+    for number in 0..MESSAGES {
+        b.end.recv(number, vec![to.sge(0, LEN)]);
+        a.end.send(number, SendOp::Send, vec![from.sge(0, LEN)]);
+    }
+    for number in 0..MESSAGES {
+        a.end.done(number);
+    }
+    thread::scope(|scope| {
+        scope.spawn(|| a.end.qp.destroy());
+        wait_for("the end of the queue pair", || {
+            a.end.qp.state() != QpState::Rts
+        });
+        b.end.send(MESSAGES, SendOp::Send, vec![to.sge(0, 8)]);
+        b.end.done(MESSAGES);
+        go_on.send(()).unwrap();
+        for number in 0..MESSAGES {
+            let came = b.end.completion();
+            assert_eq!((came.wr_id, came.status), (number, WcStatus::Success));
+        }
+    });
+}

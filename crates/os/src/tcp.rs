@@ -278,6 +278,23 @@ impl TcpSocket {
         unsafe { libc::syscall(libc::SYS_shutdown, self.as_raw_fd(), libc::SHUT_WR) };
     }
 
+    /// Bytes that the peer's TCP has not acknowledged, the end among them; 0 if the connection is
+    /// gone.
+    #[must_use]
+    pub fn unacknowledged(&self) -> usize {
+        let mut bytes: c_int = 0;
+        // SAFETY: room for the number (`SIOCOUTQ`, tcp(7)).
+        let told = check(unsafe {
+            libc::syscall(
+                libc::SYS_ioctl,
+                self.as_raw_fd(),
+                libc::TIOCOUTQ,
+                &raw mut bytes,
+            )
+        });
+        told.map_or(0, |_| usize::try_from(bytes).unwrap_or(0))
+    }
+
     /// Breaks the connection: the peer gets a reset, and what TCP still has is lost.
     pub fn reset(self) {
         self.reset_at_close();

@@ -93,8 +93,9 @@ impl OfferSlot {
     }
 }
 
-/// Whether there are offers that are not decided. Without the lock the answer is of use only to a
-/// thread that has forgotten a fresh socket (`table`) before it asks.
+/// Whether there are offers that are not decided, of any socket. Without the lock the answer is
+/// old: only a thread that has forgotten a fresh socket (`table`) before it asks may rely on there
+/// being none.
 pub(crate) fn any() -> bool {
     UNDER_WAY.load(Ordering::SeqCst) > 0
 }

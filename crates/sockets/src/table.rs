@@ -308,9 +308,12 @@ pub(crate) fn spoil(fd: RawFd) {
 pub(crate) fn stays_tcp(fd: RawFd) {
     if !offers::any() {
         forget_fresh(fd);
+        // Either this finds an offer that has begun since, or that finds the entry gone.
+        if !offers::any() {
+            return;
+        }
     }
-    // Either this finds the other thread's offer, or that thread finds the entry gone.
-    if offers::any() && is_own() {
+    if is_own() {
         let held = lock::hold();
         offers::decide(fd, &held);
         forget_fresh(fd);

@@ -19,6 +19,7 @@ use ferroce_os::clock;
 use super::summary;
 use crate::Nic;
 use crate::base::sync::lock;
+use crate::link::stream::DELIVERED_WITHIN;
 
 /// How long an exit waits for it at most: as long as a busy machine may keep a thread from its
 /// processor. What is not said by then is lost, as an acknowledgement that waits for the program's
@@ -121,13 +122,17 @@ impl Nic {
                 break;
             }
         }
-        let streams = self.services.qps.all().into_iter();
-        let streams = streams.filter_map(|qp| qp.stream_stays_until());
+        let qps = self.services.qps.all();
+        let streams = qps.iter().filter_map(|qp| qp.stream_stays_until());
         if let Some(until) = streams.chain(self.cm().refused_stay_until()).max() {
             std::thread::sleep(until.since(clock::monotonic()));
         }
         let until = clock::monotonic() + LINGER.0;
         while self.services.peer_processes.flush() && clock::monotonic() < until {
+            std::thread::sleep(LINGER.1);
+        }
+        let until = clock::monotonic() + DELIVERED_WITHIN;
+        while qps.iter().any(|qp| qp.is_stream_under_way()) && clock::monotonic() < until {
             std::thread::sleep(LINGER.1);
         }
     }

@@ -7,6 +7,7 @@ mod turn;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::poll::{Interest, Poller};
@@ -22,6 +23,10 @@ pub(crate) use turn::{StreamTurn, TurnReads};
 const FERROCE_SEGMENT: usize = 1 << 16;
 /// Bytes that one turn writes: others are to have theirs.
 const TURN_BYTES: usize = 1 << 20;
+/// How long the peer's TCP may take to get what TCP has here, when a queue pair or a process ends.
+pub(crate) const DELIVERED_WITHIN: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const LOOKS_EVERY: Duration = Duration::from_micros(100);
 /// Most bytes that are discarded at once.
 const DISCARDED: usize = 16 << 10;
 
@@ -231,6 +236,27 @@ impl Stream {
         self.stage = Stage::Ended;
         if self.way != Way::WithinHost {
             self.socket.end();
+        }
+    }
+
+    /// Whether the peer's TCP has not got all that TCP has taken here. If the connection is closed
+    /// by then, it is reset as soon as the peer says anything, and the rest is lost.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.way != Way::WithinHost && self.socket.unacknowledged() > 0
+    }
+
+    /// Closes the connection when the peer's TCP has got everything, or after a while. What still
+    /// comes is discarded. The caller has ended the watch for it.
+    pub(crate) fn deliver(mut self) {
+        self.end();
+        let until = clock::monotonic() + DELIVERED_WITHIN;
+        let mut room = vec![0; DISCARDED];
+        while self.is_under_way() && clock::monotonic() < until {
+            match self.read(&mut room) {
+                Came::Bytes { .. } => {}
+                Came::Nothing => std::thread::sleep(LOOKS_EVERY),
+                Came::End | Came::Reset | Came::Unmapped => return,
+            }
         }
     }
 

@@ -353,9 +353,12 @@ impl Qp {
         locked.set_path(self, None);
         self.change_account(&mut locked);
         drop(locked);
-        if let Some((stream, until)) = parting {
+        if let Some((stream, open_until)) = parting {
             self.services().unwatch_stream(stream.fd());
-            stream.outlast(until);
+            match open_until {
+                Some(until) => stream.outlast(until),
+                None => stream.deliver(),
+            }
         }
         true
     }

@@ -381,8 +381,8 @@ impl Qp {
     }
 
     /// The queue pair is destroyed: what TCP has is sent, and nothing else. Returns a connection
-    /// that should stay open until then.
-    pub(super) fn drop_stream(&self, locked: &mut Locked) -> Option<(Stream, Time)> {
+    /// that is to be closed in order, and until when it should stay open whatever the peer has got.
+    pub(super) fn drop_stream(&self, locked: &mut Locked) -> Option<(Stream, Option<Time>)> {
         locked.stream.as_ref()?;
         self.with_iwarp(locked, clock::monotonic(), IwQp::abort);
         self.tell_stream_events(locked);
@@ -396,7 +396,7 @@ impl Qp {
             self.say(locked, Chunk::End);
         }
         let stream = locked.stream.take()?;
-        Some((*stream, open_until?))
+        (stream.way() != Way::WithinHost).then_some((*stream, open_until))
     }
 
     /// The address at the other end of its connection, if that is over TCP.
@@ -404,6 +404,15 @@ impl Qp {
         let locked = self.lock();
         let [_, peer] = locked.stream.as_ref()?.ends().ok()?;
         Some(peer.ip())
+    }
+
+    /// Whether the peer's TCP has not got all that TCP has taken here.
+    pub(crate) fn is_stream_under_way(&self) -> bool {
+        let locked = self.lock();
+        locked
+            .stream
+            .as_ref()
+            .is_some_and(|stream| stream.is_under_way())
     }
 
     /// Until when its connection should stay open, if this process ends.
