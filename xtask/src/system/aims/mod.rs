@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use super::{Stage, User};
 use crate::document::Mode;
+use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{cleanup, packages, sh};
 use asleep::ASLEEP;
@@ -75,7 +76,12 @@ fn all() -> impl Iterator<Item = &'static Aim> {
 }
 
 /// Measures the aims whose names contain `filter`, prints each, and writes the document.
-pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(), String> {
+pub(crate) fn run(
+    workspace: &Workspace,
+    filter: &str,
+    mode: Mode,
+    tally: &mut Tally,
+) -> Result<(), String> {
     packages::require(&[packages::SYSTEM, packages::SPEED])?;
     sh::step(workspace.cargo(&["build", "--release"]))?;
     cleanup::on_signal()?;
@@ -99,8 +105,8 @@ pub(crate) fn run(workspace: &Workspace, filter: &str, mode: Mode) -> Result<(),
             }
         }
     }
-    if mode == Mode::Write && filter.is_empty() {
-        document::write(workspace, (&verdicts, &failed), &load)?;
+    if mode == Mode::Write {
+        document::write(workspace, &verdicts, &load, tally)?;
     }
     if failed.is_empty() {
         Ok(())
