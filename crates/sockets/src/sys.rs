@@ -370,7 +370,7 @@ fn with_message<R>(
     go(&raw mut message)
 }
 
-/// Control data with so many of these descriptors.
+/// Control data with the first `count` descriptors.
 fn control(fds: [RawFd; 2], count: usize) -> Control {
     // SAFETY: integers only.
     let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };

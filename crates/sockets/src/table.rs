@@ -322,7 +322,7 @@ pub(crate) fn stays_tcp(fd: RawFd) {
 
 /// Forgets a socket that is not connected, or that stays on TCP.
 pub(crate) fn forget_fresh(fd: RawFd) {
-    if let Some(slot) = slot(fd).filter(|_| get(fd).kind == Kind::Fresh) {
+    if let Some(slot) = slot(fd).filter(|_| is_known(fd)) {
         let word = slot.word.load(Ordering::Relaxed);
         if unpack(word, 0).kind == Kind::Fresh {
             // Another thread may be putting a stand-in there.

@@ -245,7 +245,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         }
     }
 
-    /// Whether the consumer has said of the place of the message that was put in last, with so many
+    /// Whether the consumer has said of the place of the message that was put in last, with `rest`
     /// bytes behind its head, that the message is as good as taken there.
     #[inline]
     pub fn is_promised(&self, rest: usize) -> bool {
@@ -255,7 +255,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
         self.said.is_some_and(is_so)
     }
 
-    /// Whether the message that was put in last, with so many bytes behind its head, is as good as
+    /// Whether the message that was put in last, with `rest` bytes behind its head, is as good as
     /// taken. The consumer [has said so](Self::is_promised) of its place, and whenever it takes
     /// that back ([`withdraw`](super::ShortRingConsumer::withdraw)) it sees the message first.
     #[inline]

@@ -13,14 +13,16 @@ const FILE: &str = "docs/performance.md";
 const INTRODUCTION: &str = "\
 # Performance
 
-Written by `cargo xtask aims [FILTER] --write-table`, which measures the rows in whose names FILTER is.
-Each row says when and on how many processors it was measured, and the load average before that (what is measured makes about 2).
-Ours is measured by unmodified perftest on the drop-in libraries, by turns with what the aim is measured against.
-The numbers are medians of the rounds, the ratio is the median of the rounds' ratios. Where a cache line decides, it is
-measured in each round as well, and all rounds that count are of the state in which the machine was most;
-but of SENDs one way and in streams, by size, of lists, of many queue pairs and of what sleeps, all rounds count.
-A latency that is above its limit by no more than perftest's last digit meets it.
-The last column has the command of ours, then of what it is measured against; `SERVER` is the same program without an address.
+Written by `cargo xtask aims [FILTER] --write-table`, which measures the rows in whose names
+FILTER is. Each row says when and on how many processors it was measured, and the load average
+before that (what is measured makes about 2). Ours is measured by unmodified perftest on the
+drop-in libraries, by turns with what the aim is measured against. The numbers are medians of the
+rounds, the ratio is the median of the rounds' ratios. Where a cache line decides, it is measured
+in each round as well, and all rounds that count are of the state in which the machine was most;
+but of SENDs one way and in streams, by size, of lists, of many queue pairs and of what sleeps,
+all rounds count. A latency that is above its limit by no more than perftest's last digit meets
+it. The last column has the command of ours, then of what it is measured against; `SERVER` is the
+same program without an address.
 ";
 const COLUMNS: [&str; 11] = [
     "work",

@@ -249,32 +249,33 @@ impl Stream {
     /// comes is discarded. The caller has ended the watch for it.
     pub(crate) fn deliver(mut self) {
         self.end();
-        let until = clock::monotonic() + DELIVERED_WITHIN;
-        let mut room = vec![0; DISCARDED];
-        while self.is_under_way() && clock::monotonic() < until {
-            match self.read(&mut room) {
-                Came::Bytes { .. } => {}
-                Came::Nothing => std::thread::sleep(LOOKS_EVERY),
-                Came::End | Came::Reset | Came::Unmapped => return,
-            }
+        if self.is_under_way() {
+            let until = clock::monotonic() + DELIVERED_WITHIN;
+            self.discard_while(Self::is_under_way, until, LOOKS_EVERY);
         }
     }
 
     /// Closes the connection when the peer does, or at a time. What still comes is discarded. The
     /// caller has ended the watch for it.
     pub(crate) fn outlast(self, until: Time) {
+        self.discard_while(|_| true, until, Duration::MAX);
+    }
+
+    /// Discards what comes until the peer has closed the connection, or a time, while `goes_on`
+    /// says so. That is asked after each read, and each `interval`.
+    fn discard_while(&self, goes_on: impl Fn(&Self) -> bool, until: Time, interval: Duration) {
         let (mut room, mut events) = (vec![0; DISCARDED], Vec::new());
         let watching = |poller: Poller| poller.add(self.fd(), 0, Interest::READ).map(|()| poller);
         let Ok(poller) = Poller::new().and_then(watching) else {
             return std::thread::sleep(until.since(clock::monotonic()));
         };
-        loop {
+        while goes_on(self) {
             let left = until.since(clock::monotonic());
             match self.read(&mut room) {
                 Came::End | Came::Reset => return,
                 _ if left.is_zero() => return,
                 Came::Bytes { .. } => {}
-                Came::Nothing if poller.wait(&mut events, Some(left)).is_ok() => {}
+                Came::Nothing if poller.wait(&mut events, Some(left.min(interval))).is_ok() => {}
                 Came::Nothing | Came::Unmapped => return,
             }
         }

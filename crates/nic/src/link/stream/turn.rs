@@ -25,7 +25,7 @@ pub(crate) struct TurnReads {
 }
 
 impl TurnReads {
-    /// A turn that has room for so many bytes.
+    /// A turn whose reads have `room` bytes of room.
     pub(crate) const fn new(room: usize) -> Self {
         Self {
             room,

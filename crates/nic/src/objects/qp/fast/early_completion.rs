@@ -83,17 +83,19 @@ impl ShortRings {
     }
 
     /// Whether the message that was put in last, with `rest` bytes behind its header, is as good
-    /// as taken: then it counts as acknowledged. If the completion of it `can_wait`, the next look
-    /// says so.
+    /// as taken: then it counts as acknowledged. If the completion of it can wait, the next look
+    /// says so. The transport has not been told of the message yet.
     #[inline]
-    pub(super) fn try_complete_early(&mut self, rest: usize, can_wait: bool) -> bool {
-        let Some(out) = self.out.as_deref_mut() else {
+    pub(super) fn try_complete_early(&mut self, posted: &PostedReceives<'_>, rest: usize) -> bool {
+        let out = self.out.as_deref_mut();
+        let Some(out) = out.filter(|_| !posted.rc.is_unanswered()) else {
             return false;
         };
-        if can_wait {
+        if posted.qp.completions_can_wait() {
             out.leave_early(rest);
+            return false;
         }
-        !can_wait && out.try_complete_early(rest)
+        out.try_complete_early(rest)
     }
 }
 
@@ -102,7 +104,7 @@ impl Qp {
     /// queue and leads makes that look when it waits for the event, which then goes past the
     /// channel's descriptor: two system calls less.
     #[inline]
-    pub(super) fn completions_can_wait(&self) -> bool {
+    fn completions_can_wait(&self) -> bool {
         let cq = self.queues.send_cq.as_ref();
         cq.is_some_and(|cq| cq.is_led_by_caller())
     }

@@ -68,9 +68,7 @@ impl Qp {
         short_rings.wake(self.services().looks_again());
         self.tally.count_tx(1, Bth::LEN + rest.len());
         short_rings.look_ahead(&receives);
-        let completes_early = !rc.is_unanswered()
-            && short_rings.try_complete_early(rest.len(), self.completions_can_wait());
-        Some(completes_early)
+        Some(short_rings.try_complete_early(&receives, rest.len()))
     }
 
     /// As [`put_fast`](Self::put_fast), for one that does not fit into a ring slot, where SENDs may
@@ -106,9 +104,7 @@ impl Qp {
         let packets = message.packets as usize;
         self.tally.count_tx(packets, Bth::LEN * packets + bytes);
         short_rings.look_ahead(&receives);
-        let completes_early = !rc.is_unanswered()
-            && short_rings.try_complete_early(bytes, self.completions_can_wait());
-        Some(completes_early)
+        Some(short_rings.try_complete_early(&receives, bytes))
     }
 
     /// A SEND is in the short ring: the transport is told so. If it `completes_early`, it is done.

@@ -141,11 +141,20 @@ impl Sending {
     /// and is as good as taken. If so, it counts as acknowledged.
     #[inline]
     fn completes_left(&mut self, last: Psn) -> bool {
-        let Some(rest) = self.left.take() else {
+        let Some(rest) = self.take_left() else {
             return false;
         };
-        self.eye.look_at(Some(self.seen));
         self.next == Some(last.plus(1)) && self.try_complete_early(rest)
+    }
+
+    /// Nothing is left to the next look from here on. Returns what was.
+    #[inline]
+    fn take_left(&mut self) -> Option<usize> {
+        let left = self.left.take();
+        if left.is_some() {
+            self.eye.look_at(Some(self.seen));
+        }
+        left
     }
 
     /// Wakes the receiver, if it sleeps, for what was left.
@@ -214,9 +223,7 @@ impl Sending {
             self.known = Some((at, psn));
         }
         self.next = Some(psn.plus(packets));
-        if self.left.take().is_some() {
-            self.eye.look_at(Some(self.seen));
-        }
+        self.take_left();
     }
 }
 
