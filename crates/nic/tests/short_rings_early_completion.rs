@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use common::peer::{ASKS, Peer, RECEIVED, connect_back};
 use common::process::{Signal, signal, stop};
-use common::short_rings::{Seeded, end_with_channel, run, run_without_thread};
+use common::short_rings::{Seeded, arm_for_later, end_with_channel, run, run_without_thread};
 use common::{
     Buffer, DEADLINE, End, INIT, RTR, RTS, attributes, cap, next_completion, pattern, rounds,
     wait_for,
@@ -110,19 +110,9 @@ impl Talk {
         self.channel.pop().is_some()
     }
 
-    /// Arms the first side's queue for a completion that is still to come. A round of the device
-    /// would change what is promised, so the queue is polled only while it holds a completion:
-    /// arming raises an event then.
+    /// See [`arm_for_later`].
     fn arm_first(&self) {
-        loop {
-            self.channel.forget(0);
-            self.a.cq.req_notify(false);
-            if self.channel.pop().is_none() {
-                return;
-            }
-            let each = &mut |_, wc: &Wc| assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
-            assert_ne!(self.a.cq.poll(16, each).expect("no overflow"), 0);
-        }
+        arm_for_later(&self.a, &self.channel);
     }
 
     /// The second side answers what the first one has sent.

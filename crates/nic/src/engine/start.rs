@@ -29,7 +29,7 @@ use crate::objects::ah::AhTable;
 use crate::objects::device::{DeviceList, Protocol, Shapes};
 use crate::objects::early_completions::EarlyCompletions;
 use crate::objects::groups::Groups;
-use crate::objects::qp::{NewShortRings, QpTable};
+use crate::objects::qp::{IdleLook, NewShortRings, QpTable};
 use crate::objects::services::Services;
 use crate::objects::xrc::Domains;
 use crate::services::auth::Auth;
@@ -165,6 +165,7 @@ fn assemble(
         peer_processes: PeerProcesses::new(links, &poller),
         stations: KnownStations::default(),
         new_short_rings: NewShortRings::default(),
+        idle_look: IdleLook::default(),
         wire,
         stream_faults: settings.faults.streams.map(StreamFaults::new),
         poller,

@@ -145,7 +145,7 @@ fn keep_deadlines(nic: &Nic) {
     let mut progress = nic.progress.lock();
     progress.wake_late(nic);
     let now = clock::monotonic();
-    if nic.next_due().is_some_and(|due| due <= now) {
+    if progress.has_left() || nic.next_due().is_some_and(|due| due <= now) {
         progress.run(nic, &[], now);
     }
 }

@@ -32,7 +32,7 @@ use crate::objects::cq::{CqEvent, DirectDelivery};
 use crate::objects::device::{DeviceAttr, DeviceList};
 use crate::objects::early_completions::EarlyCompletions;
 use crate::objects::groups::{GroupAt, Groups};
-use crate::objects::qp::{NewShortRings, QpTable, Watch};
+use crate::objects::qp::{IdleLook, NewShortRings, QpTable, Watch};
 use crate::objects::xrc::Domains;
 use crate::services::auth::Auth;
 use crate::services::budgets::Budgets;
@@ -106,6 +106,7 @@ pub(crate) struct Services {
     pub(crate) peer_processes: PeerProcesses,
     pub(crate) stations: KnownStations,
     pub(crate) new_short_rings: NewShortRings,
+    pub(crate) idle_look: IdleLook,
     pub(crate) boards: Boards,
     /// Or why there is none.
     pub(crate) wire: Result<Wire, Error>,

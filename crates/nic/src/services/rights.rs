@@ -21,6 +21,32 @@ pub(crate) trait Remembers: fmt::Debug + Send + Sync {
     fn end_step(&self);
 }
 
+/// Queue pairs that have ended and are still in the list, at most, where few live.
+const FEW: usize = 64;
+
+/// Queue pairs that remember something, and some that have ended.
+#[derive(Debug, Default)]
+struct Memos {
+    qps: Vec<Weak<dyn Remembers>>,
+    /// As many as there were when those that had ended were dropped.
+    living: usize,
+}
+
+impl Memos {
+    /// Those that have ended are never more than the others, but for a few: each keeps its memory.
+    fn add(&mut self, qp: Weak<dyn Remembers>) {
+        if self.qps.len() >= 2 * self.living + FEW {
+            self.drop_ended();
+        }
+        self.qps.push(qp);
+    }
+
+    fn drop_ended(&mut self) {
+        self.qps.retain(|qp| qp.strong_count() > 0);
+        self.living = self.qps.len();
+    }
+}
+
 /// The table and its lock.
 #[derive(Debug, Default)]
 pub(crate) struct RightsTable {
@@ -28,7 +54,7 @@ pub(crate) struct RightsTable {
     /// Changes so far.
     edition: AtomicU64,
     /// Queue pairs that remember something.
-    memos: Mutex<Vec<Weak<dyn Remembers>>>,
+    memos: Mutex<Memos>,
 }
 
 impl RightsTable {
@@ -53,7 +79,7 @@ impl RightsTable {
 
     /// A queue pair begins to remember: from here on a change reaches it.
     pub(crate) fn remember(&self, qp: Weak<dyn Remembers>) {
-        lock(&self.memos).push(qp);
+        lock(&self.memos).add(qp);
     }
 
     /// A region is not in the table any more, or not as it was: when this returns no queue pair
@@ -62,8 +88,8 @@ impl RightsTable {
     pub(crate) fn end_memos(&self) {
         let qps: Vec<Arc<dyn Remembers>> = {
             let mut memos = lock(&self.memos);
-            memos.retain(|qp| qp.strong_count() > 0);
-            memos.iter().filter_map(Weak::upgrade).collect()
+            memos.drop_ended();
+            memos.qps.iter().filter_map(Weak::upgrade).collect()
         };
         for qp in qps {
             qp.end_step();

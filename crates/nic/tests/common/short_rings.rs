@@ -166,6 +166,21 @@ pub(crate) fn end_with_channel() -> (End, Arc<CompChannel>) {
     (end, channel)
 }
 
+/// Arms an end's queue for a completion that is still to come. A round of the device would change
+/// what is promised, so the queue is polled only while it holds a completion: arming raises an
+/// event then.
+pub(crate) fn arm_for_later(end: &End, channel: &CompChannel) {
+    loop {
+        channel.forget(0);
+        end.cq.req_notify(false);
+        if channel.pop().is_none() {
+            return;
+        }
+        let each = &mut |_, wc: &Wc| assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
+        assert_ne!(end.cq.poll(16, each).expect("no overflow"), 0);
+    }
+}
+
 /// Takes so many completions, asleep whenever there is none.
 pub(crate) fn sleep_for(end: &End, channel: &CompChannel, completions: usize) {
     let mut taken = 0;

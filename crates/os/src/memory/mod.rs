@@ -44,7 +44,7 @@ use ferroce_proto::mr::{Backing, Memory, Span, Unmapped};
 pub use copy_short::copy_short;
 pub use file::{FileId, SharedFile};
 pub use mapping::{Mapping, file_size};
-pub(crate) use pages::bring_in;
+pub(crate) use pages::{bring_in, give_back};
 pub use pages::{page_size, prefetch, probe_range};
 pub use peer_pages::{PeerFile, PeerPages};
 pub use proof::{Proof, ProofPage};

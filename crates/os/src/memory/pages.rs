@@ -166,6 +166,18 @@ pub(crate) fn bring_in(addr: *mut u8, len: usize) {
     );
 }
 
+/// Gives the whole pages of a range back to the kernel: part of a file of memory that only copies
+/// and atomics use. They read as zeros from then on.
+pub(crate) fn give_back(addr: *mut u8, len: usize) {
+    let page = usize::try_from(page_size()).expect("invariant: 64 bits");
+    let skipped = addr.align_offset(page);
+    let whole = len.saturating_sub(skipped) / page * page;
+    let first = addr.wrapping_add(skipped);
+    // SAFETY: the caller owns the range, to which there are no references. Should the kernel not do
+    // it, the pages go with the file.
+    let _ = unsafe { libc::syscall(libc::SYS_madvise, first, whole, libc::MADV_REMOVE) };
+}
+
 fn probe_pages(addr: u64, len: u64, writable: bool) -> io::Result<()> {
     let advice = if writable {
         libc::MADV_POPULATE_WRITE

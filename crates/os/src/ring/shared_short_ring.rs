@@ -11,7 +11,7 @@ use super::protocol::LINE;
 use super::short_ring::{
     HEAD, Head, LONGEST_IN_SLOT, Place, SLOT, SLOT_HEAD, SLOTS, ShortRingArea, ShortRingWord, body,
 };
-use crate::memory::{bring_in, copy_short, fill_from, read_to};
+use crate::memory::{bring_in, copy_short, fill_from, give_back, read_to};
 
 /// A short ring. It keeps the ring's memory.
 #[derive(Clone)]
@@ -188,6 +188,11 @@ impl ShortRingArea for SharedShortRing {
         assert!(to.len() <= room);
         // SAFETY: `room` bytes of the mapping follow, and the mapping is not registered memory.
         unsafe { fill_from(to, from) }
+    }
+
+    fn discard(&self) {
+        give_back(self.slots, SLOT * SLOTS as usize);
+        give_back(self.body, self.body() as usize);
     }
 
     #[cold]

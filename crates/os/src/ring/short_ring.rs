@@ -18,6 +18,11 @@
 //! of the ring: behind all records that it has put in before. Positions of a run are those of no
 //! earlier run, so the consumer does not see what belongs to a run that it does not know of yet.
 //!
+//! A short ring that is empty may give its pages back. They read as zeros then, which is the word of
+//! the last position before zero: see [`ShortRingProducer::begin_run`].
+//!
+//! [`ShortRingProducer::begin_run`]: super::ShortRingProducer::begin_run
+//!
 //! Nobody sleeps for a short ring: its consumer looks at it when it looks at its ring, says in the
 //! ring's word that it sleeps, and looks at both once more. So a sender that fills a slot looks at
 //! the ring's word next, and so does a receiver that publishes what it has read, at that of the
@@ -206,6 +211,8 @@ pub trait ShortRingArea {
     /// # Errors
     /// [`Unmapped`]: that is not there any more.
     fn write_out(&self, place: Place, to: Span<'_>) -> Result<(), Unmapped>;
+    /// Gives the pages of all slots and of the body back: slots are empty, and bytes are zero.
+    fn discard(&self);
     /// All slots are filled soon.
     fn will_fill_all(&self) {}
     /// The slot of a position is filled soon, with about as many bytes behind the head.

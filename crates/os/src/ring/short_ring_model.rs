@@ -180,6 +180,18 @@ impl ShortRingArea for Arc<Modelled> {
         }
     }
 
+    fn discard(&self) {
+        for slot in 0..SLOTS {
+            for word in [&self.filled, &self.length, &self.says] {
+                word[slot].store(0, Ordering::Relaxed);
+            }
+            // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
+            self.content[slot].with_mut(|cell| unsafe { *cell = 0 });
+        }
+        // SAFETY: loom fails the test if the other side looks at the cell meanwhile.
+        self.body.with_mut(|cell| unsafe { *cell = 0 });
+    }
+
     fn write_out(&self, _place: Place, _to: Span<'_>) -> Result<(), Unmapped> {
         unreachable!("nothing is taken to registered memory");
     }
@@ -360,6 +372,40 @@ fn a_place_in_the_body_is_used_again_when_it_was_read() {
             let mut room = [0; LEN];
             consumer.take(waiting, &mut room);
             assert_eq!((waiting.packet, room[0]), (256, expected));
+            consumer.publish(consumer.position().unwrap());
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// Pages are given back once everything was read, whatever the consumer looks at meanwhile, and
+/// what comes later is seen as before.
+#[test]
+fn a_consumer_sees_nothing_in_pages_that_were_given_back() {
+    check(|| {
+        let there = Modelled::new();
+        let sender = {
+            let there = Arc::clone(&there);
+            thread::spawn(move || {
+                let mut out = ShortRingProducer::new(there, 7);
+                assert!(out.push(message(1), None).unwrap());
+                while !out.give_memory_back() {
+                    thread::yield_now();
+                }
+                assert!(!out.holds_memory());
+                assert!(out.push(message(2), None).unwrap());
+            })
+        };
+        let mut consumer = ShortRingConsumer::accept(Arc::clone(&there), 1);
+        consumer.begin_run(7);
+        for expected in 1..=2 {
+            let waiting = loop {
+                if let Some(waiting) = consumer.look().unwrap() {
+                    break waiting;
+                }
+                thread::yield_now();
+            };
+            assert_eq!(consumer.take(waiting, &mut []), message(expected).0);
             consumer.publish(consumer.position().unwrap());
         }
         sender.join().unwrap();

@@ -88,11 +88,46 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
     /// Begins a run. The consumer must have taken all of the last one, or be known not to look at
     /// it any more. Returns the position that it is to be told, by a record of the ring, before
     /// anything is put in.
+    ///
+    /// Zero is in each slot that was not written yet, as if it were filled at the last position
+    /// before zero. So no run begins within a round of that position: it comes there only after
+    /// each slot was written.
     pub fn begin_run(&mut self) -> u32 {
-        self.at = self.at.wrapping_add(self.area.slots());
-        self.few_until = self.few_until.wrapping_add(self.area.slots());
+        let next = self.at.wrapping_add(self.area.slots());
+        let begin = if self.is_near_end(next) { 0 } else { next };
+        self.few_until = self.few_until.wrapping_add(begin.wrapping_sub(self.at));
+        self.at = begin;
         self.read = self.at;
         self.at
+    }
+
+    /// Whether a position is within a round of the last one before zero.
+    fn is_near_end(&self, at: u32) -> bool {
+        at.checked_add(self.area.slots()).is_none()
+    }
+
+    /// Whether more than a few messages were put in since its pages were new.
+    #[must_use]
+    pub fn has_had_many(&self) -> bool {
+        self.few_until.wrapping_sub(self.at).cast_signed() <= 0
+    }
+
+    /// Whether anything was put in since its pages were new.
+    #[must_use]
+    pub fn holds_memory(&self) -> bool {
+        self.few_until.wrapping_sub(self.at) != FEW
+    }
+
+    /// Gives its pages back, if the consumer has read everything, and cannot take a new page for a
+    /// message. Returns whether it did.
+    pub fn give_memory_back(&mut self) -> bool {
+        if !self.area.is_ours() || self.is_near_end(self.at) || self.look() != self.at {
+            return false;
+        }
+        self.area.discard();
+        self.in_body.clear();
+        self.few_until = self.at.wrapping_add(FEW);
+        true
     }
 
     /// Puts a message in, and says `ack` with it. Returns false if there is no room.

@@ -241,6 +241,60 @@ fn a_conversation_brings_all_slots_in_and_a_few_messages_do_not() {
     assert_eq!(push(240), all);
 }
 
+#[test]
+fn an_empty_short_ring_gives_its_pages_back_and_goes_on() {
+    let (sender, fd) = create(CAPACITY, true).unwrap();
+    let receiver = open(&fd, CAPACITY, true).unwrap();
+    let of = |area| SharedShortRing::of(area, 3).unwrap();
+    let mut producer = ShortRingProducer::new(of(sender.area()), 0);
+    let mut consumer = ShortRingConsumer::accept(of(receiver.area()), 1);
+    consumer.begin_run(producer.begin_run());
+    let unused = bytes_there(&fd);
+    for round in 0..3 {
+        assert!(!producer.holds_memory());
+        for number in 0..100 {
+            let bytes = pattern(number, 1000 + round);
+            producer.push_long(&long(&bytes), None).unwrap();
+            assert_eq!(pop(&mut consumer), Ok(Some(padded(bytes))));
+        }
+        assert!(producer.holds_memory() && producer.has_had_many());
+        assert!(
+            !producer.give_memory_back(),
+            "nothing was said of what was read"
+        );
+        assert!(bytes_there(&fd) > unused + (100 << 10));
+        consumer.publish(producer.position());
+        assert!(producer.give_memory_back());
+        assert_eq!(bytes_there(&fd), unused);
+        assert_eq!(pop(&mut consumer), Ok(None));
+    }
+}
+
+/// Zero is the word of the last position before zero.
+#[test]
+fn no_page_that_was_given_back_is_taken_for_a_message() {
+    let (sender, _fd) = create(CAPACITY, true).unwrap();
+    for before in [0, 1, 255, 256, 257, 511, 512, 513, 1000] {
+        let area = SharedShortRing::of(sender.area(), 0).unwrap();
+        let mut producer = ShortRingProducer::new(area.clone(), u32::MAX - before);
+        let mut consumer = ShortRingConsumer::accept(area.clone(), 1);
+        area.discard();
+        consumer.begin_run(producer.begin_run());
+        for number in 0..1200_u32 {
+            assert_eq!(
+                pop(&mut consumer),
+                Ok(None),
+                "{before} before the last, {number}"
+            );
+            assert_eq!(producer.push((HEAD, &number.to_ne_bytes()), None), Ok(true));
+            let expected = number.to_ne_bytes().to_vec();
+            assert_eq!(pop(&mut consumer), Ok(Some(expected)));
+            consumer.publish(producer.position());
+            producer.give_memory_back();
+        }
+    }
+}
+
 /// A long message.
 fn long(rest: &[u8]) -> Long<'_> {
     Long {

@@ -255,6 +255,11 @@ impl RoundState {
         self.short_rings.wake_late(&nic.services);
     }
 
+    /// Whether a completion was left to the next look.
+    pub(super) fn has_left(&self) -> bool {
+        self.short_rings.have_left()
+    }
+
     /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record
     /// already.
     pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {

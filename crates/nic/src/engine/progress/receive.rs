@@ -23,6 +23,7 @@ use crate::link::local::{Accepted, LinkRead};
 use crate::link::stream::StreamTurn;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
+use crate::objects::qp::IDLE_SHORT_RINGS;
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;
@@ -414,6 +415,9 @@ impl RoundState {
             self.go_on(nic, now);
             self.time_silence(nic);
             self.discard_poisoned(nic);
+        }
+        if self.due.contains(&IDLE_SHORT_RINGS) {
+            self.short_rings.look_for_idle(&nic.services);
         }
         for qpn in self.due.drain(..) {
             if let Some(qp) = nic.services.qps.find(qpn) {

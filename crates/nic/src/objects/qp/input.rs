@@ -20,6 +20,7 @@ use crate::link::InboundRun;
 use crate::link::path::{Admitted, Path, PathAddresses, Policy};
 use crate::link::{Ingress, Origin};
 use crate::objects::cq::DirectDelivery;
+use crate::services::direct::KnownPeer;
 
 /// Low 15 bits of the only partition key: the membership bit does not matter on receive.
 const PKEY: u16 = 0x7fff;
@@ -347,6 +348,8 @@ impl Qp {
         if locked.path.as_ref().is_some_and(Path::is_dead) {
             self.take_short_ring_acks(locked, now, &mut DirectDelivery::default());
             self.with_cx(locked, now, |locked, cx| locked.transport.on_peer_dead(cx));
+            // Or its descriptors would stay as long as the queue pair.
+            locked.known_peer = KnownPeer::default();
             self.on_chunk_dropped(locked, now);
         } else {
             self.look_at_tcp(locked, now);

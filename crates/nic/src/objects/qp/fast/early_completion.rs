@@ -102,11 +102,13 @@ impl ShortRings {
 impl Qp {
     /// Whether a completion of sent work can wait for the next look. A program that has armed the
     /// queue and leads makes that look when it waits for the event, which then goes past the
-    /// channel's descriptor: two system calls less.
+    /// channel's descriptor: two system calls less. If it does not wait, the device thread makes
+    /// that look at the end of its nap.
     #[inline]
     fn completions_can_wait(&self) -> bool {
-        let cq = self.queues.send_cq.as_ref();
+        let (cq, services) = (self.queues.send_cq.as_ref(), self.services());
         cq.is_some_and(|cq| cq.is_led_by_caller())
+            && (services.looks_again() || !services.has_thread)
     }
 
     /// What was sent last is as good as taken, and nothing else waits for an acknowledgement.

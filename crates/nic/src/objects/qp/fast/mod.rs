@@ -26,11 +26,13 @@
 //! | `eligibility`, `rights_cache` | what need not be looked at again |
 //! | `brief`, `short` | short messages by the ring |
 //! | `early_completion` | a message that is as good as taken when it is in its ring slot |
+//! | `idle` | pages that are given back |
 
 pub(super) mod brief;
 pub(super) mod delayed_ack;
 pub(super) mod early_completion;
 pub(super) mod eligibility;
+pub(super) mod idle;
 mod prepare;
 mod receive;
 pub(super) mod rights_cache;

@@ -79,9 +79,10 @@ impl Qp {
             }
             RunStage::Offered(_) if streak.is_multiple_of(OFFER_AGAIN) => short_rings.out = None,
             RunStage::Idle => {
-                // The receiver is done with the last run, in one way or the other.
+                // The receiver is done with the last run, in one way or the other: it has read what
+                // was acknowledged, or the rest went by packets.
                 let is_done = |next: Psn| next.minus(1).distance(rc.oldest_psn()) < 0;
-                if streak >= RETURN && out.next.is_none_or(is_done) {
+                if streak >= RETURN && out.next.is_none_or(is_done) && out.has_read_promised() {
                     self.begin_run(out, dest);
                 }
             }
@@ -152,6 +153,7 @@ impl Qp {
         let eye = Eye::new(sender.area(), RingEnd::Sending);
         let out = Box::new(Sending {
             seen: sender.position(),
+            looked_at: sender.position(),
             sender,
             link: Arc::clone(link),
             eye: Arc::clone(&eye),
@@ -183,6 +185,7 @@ impl Qp {
             .say_of_short_ring(self.notice(out, to, ShortRingEvent::Run(at)))
         {
             out.stage = RunStage::Runs;
+            self.services().expect_idle_short_rings();
         }
     }
 

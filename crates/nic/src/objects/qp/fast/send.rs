@@ -45,8 +45,10 @@ pub(super) struct Sending {
     pub(super) longer: VecDeque<(u32, u32)>,
     /// PSN behind the last message of the last run: the next one must have it.
     pub(super) next: Option<Psn>,
-    /// Up to where what the receiver has read was taken as acknowledged.
+    /// Up to where what the receiver has read, or has promised to, was taken as acknowledged.
     pub(super) seen: u32,
+    /// Where it was when idle ones were looked for last.
+    pub(super) looked_at: u32,
     /// Whether the receiver has been woken for what was put in.
     pub(super) late: LateWake,
     /// Bytes behind the header of what was put in last, if the next look is to say whether it is as
@@ -58,6 +60,9 @@ impl Drop for Sending {
     fn drop(&mut self) {
         self.eye.close();
         self.wake_late();
+        if self.sender.has_had_many() {
+            self.sender.give_memory_back();
+        }
         self.link.give_back(&self.sender);
     }
 }
@@ -81,7 +86,8 @@ impl Sending {
     /// taken, if that is news.
     #[inline]
     fn on_read(&mut self, read: u32) -> Option<Psn> {
-        if read == self.seen || self.stage == RunStage::Idle && self.known.is_none() {
+        let is_news = read.wrapping_sub(self.seen).cast_signed() > 0;
+        if !is_news || self.stage == RunStage::Idle && self.known.is_none() {
             return None;
         }
         self.seen = read;
@@ -160,6 +166,18 @@ impl Sending {
     /// Wakes the receiver, if it sleeps, for what was left.
     pub(super) fn wake_late(&mut self) {
         self.late.finish(&self.link);
+    }
+
+    /// Whether what the receiver says is always news, and never true.
+    #[inline]
+    fn has_nonsense(&mut self) -> bool {
+        self.eye.has_news() && self.sender.look() == self.seen
+    }
+
+    /// Whether the receiver has read everything that it has acknowledged: what it has promised as
+    /// well.
+    pub(super) fn has_read_promised(&mut self) -> bool {
+        self.sender.look().wrapping_sub(self.seen).cast_signed() >= 0
     }
 
     /// Whether packets go by it now.
@@ -308,9 +326,19 @@ impl Qp {
         }
         let read = out.sender.look();
         let Some(psn) = out.on_read(read) else {
+            if out.has_nonsense() {
+                self.give_up_short_ring(locked);
+            }
             return;
         };
         self.on_short_ring_ack(locked, psn, now, delivery);
+    }
+
+    /// Its receiver says that it has read what was not put in.
+    #[cold]
+    fn give_up_short_ring(&self, locked: &mut Locked) {
+        tracing::warn!(target: "ferroce::local", qpn = self.qpn.get(), "a process breaks the rules of a short ring, which is used no more");
+        locked.short_rings.close_out();
     }
 
     #[inline]

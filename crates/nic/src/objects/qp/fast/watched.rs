@@ -114,8 +114,9 @@ impl Eye {
         self.promises.load(Ordering::Relaxed)
     }
 
-    fn owes_look(&self) -> bool {
-        self.holds() || self.at.load(Ordering::Relaxed) == NEWS
+    /// Whether a completion was left to the next look.
+    fn has_left(&self) -> bool {
+        self.at.load(Ordering::Relaxed) == NEWS
     }
 
     #[inline]
@@ -345,7 +346,13 @@ impl WatchedShortRings {
     /// Whether a look is still to be made that no other process wakes this one for: what was taken
     /// is to be said, or a completion was left to the look.
     pub(crate) fn owe_looks(&self) -> bool {
-        self.watches.iter().any(|watch| watch.eye.owes_look())
+        let owes = |eye: &Eye| eye.holds() || eye.has_left();
+        self.watches.iter().any(|watch| owes(&watch.eye))
+    }
+
+    /// Whether a completion was left to the next look.
+    pub(crate) fn have_left(&self) -> bool {
+        self.watches.iter().any(|watch| watch.eye.has_left())
     }
 
     /// Lets queue pairs take what there is for them. Returns whether there was anything.
@@ -419,6 +426,19 @@ impl WatchedShortRings {
     #[cold]
     fn take_new(&mut self, services: &Services) {
         self.watches.extend(services.new_short_rings.take());
+    }
+
+    /// Lets short rings that are idle give their memory back, and looks again later if others have
+    /// some.
+    pub(crate) fn look_for_idle(&mut self, services: &Services) {
+        self.renew(services);
+        services.begin_idle_look();
+        let sending = |watch: &&Watch| watch.eye.end == RingEnd::Sending;
+        let holders = self.watches.iter().filter(sending);
+        let holding = holders.filter(|watch| watch.qp.give_idle_memory_back());
+        if holding.count() > 0 {
+            services.expect_idle_short_rings();
+        }
     }
 
     /// What was put into short rings by this process: wakes the receivers that went to sleep at
