@@ -14,6 +14,8 @@ use ferroce_proto::verbs::{Mtu, SendOp, WcStatus};
 const LEN: usize = 200;
 /// Receives that are posted, each with a place of its own, and messages with their own bytes.
 const PLACES: usize = 32;
+/// Bytes behind these for answers.
+const ANSWER: usize = 8;
 const RECEIVED: u64 = u64::MAX;
 /// Messages by the ring after which a run begins, and a few more.
 const BEHIND: usize = 12;
@@ -35,8 +37,8 @@ impl Talk {
         let b = End::new(cap());
         a.connect(b.qp.qpn(), b.gid(), Mtu::B1024);
         b.connect(a.qp.qpn(), a.gid(), Mtu::B1024);
-        let from = Buffer::new(&a.pd, pattern(PLACES * LEN, 3));
-        let to = Buffer::new(&b.pd, vec![0; PLACES * LEN]);
+        let from = Buffer::new(&a.pd, pattern(PLACES * LEN + ANSWER, 3));
+        let to = Buffer::new(&b.pd, vec![0; PLACES * LEN + ANSWER]);
         let talk = Self {
             a,
             channel,
@@ -48,7 +50,7 @@ impl Talk {
         };
         for place in 0..PLACES {
             talk.receive(place);
-            talk.a.recv(RECEIVED, vec![]);
+            talk.receive_answer();
         }
         talk
     }
@@ -56,6 +58,11 @@ impl Talk {
     fn receive(&self, number: usize) {
         let sge = self.to.sge(number % PLACES * LEN, LEN);
         self.b.recv(RECEIVED, vec![sge]);
+    }
+
+    fn receive_answer(&self) {
+        self.a
+            .recv(RECEIVED, vec![self.from.sge(PLACES * LEN, ANSWER)]);
     }
 
     /// Sends the next message, in so many pieces.
@@ -94,9 +101,10 @@ impl Talk {
     /// The receiver answers the last message.
     fn answer(&mut self) {
         self.take();
-        self.b.send(0, SendOp::Send, vec![]);
+        let answer = self.to.sge(PLACES * LEN, ANSWER);
+        self.b.send(0, SendOp::Send, vec![answer]);
         while next_completion(&self.a.cq).wr_id != RECEIVED {}
-        self.a.recv(RECEIVED, vec![]);
+        self.receive_answer();
     }
 }
 
