@@ -1,6 +1,7 @@
 //! One round of work: what came in, what is due, whose turn it is. The device thread and polling
 //! programs run it, one at a time.
 
+mod answers;
 mod held_up;
 mod hot;
 mod receive;
@@ -14,6 +15,7 @@ use ferroce_os::poll::Readiness;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
+use self::answers::look;
 use self::held_up::HeldUp;
 use self::hot::Hot;
 use self::unwanted::Unwanted;
@@ -30,11 +32,6 @@ const TURN_BUDGET: usize = 64;
 /// While rings are watched, the time from one look of a polling program at the descriptors to the
 /// next: that is a system call.
 const DESCRIPTORS_EVERY: Duration = Duration::from_micros(25);
-
-/// How long a program that has sent something over TCP looks for the answer: longer than a peer
-/// takes whose device thread has to be woken for what was sent. Otherwise two ends that have begun
-/// to rely on their device threads would never find that a look pays.
-const ANSWERS_WITHIN: Duration = Duration::from_micros(60);
 
 /// Time for another thread's round to end that this one needs the next of. Rounds take
 /// microseconds, but their thread may have lost its processor.
@@ -352,31 +349,18 @@ impl RoundState {
         if !self.hot.hides_connections() || !self.answers.tries() {
             return;
         }
-        let begun = clock::monotonic();
         let polls = nic.services.sleeper.polls();
-        polls.on_polls(1, begun);
+        polls.on_polls(1, clock::monotonic());
         polls.on_round();
-        let paid = self.look_for_answer(nic, begun);
+        let paid = look(clock::monotonic, |now| {
+            self.run_without_sleep(nic, now, &mut DirectDelivery::default())
+        });
         if paid {
             polls.on_polls(1, clock::monotonic());
         } else {
             nic.services.sleeper.end_visits();
         }
         self.answers.learn(paid);
-    }
-
-    /// Makes rounds until there is something to do. Returns false if nothing comes soon.
-    fn look_for_answer(&mut self, nic: &Nic, begun: Time) -> bool {
-        loop {
-            let now = clock::monotonic();
-            if now.since(begun) >= ANSWERS_WITHIN {
-                return false;
-            }
-            if self.run_without_sleep(nic, now, &mut DirectDelivery::default()) {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
     }
 
     /// Makes a round for what is in watched rings, and what else is due. Returns whether rings had

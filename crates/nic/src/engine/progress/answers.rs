@@ -1,0 +1,52 @@
+//! Looks of a polling program for the peer's answer to what it has sent over TCP.
+
+use std::time::Duration;
+
+use ferroce_proto::time::Time;
+
+/// How long a program that has sent something over TCP looks for the answer: longer than a peer
+/// takes whose device thread has to be woken for what was sent. Otherwise two ends that have begun
+/// to rely on their device threads would never find that a look pays.
+const WITHIN: Duration = Duration::from_micros(60);
+
+/// Makes rounds by `round` until one has something to do. Returns false if nothing comes soon.
+pub(super) fn look(mut now: impl FnMut() -> Time, mut round: impl FnMut(Time) -> bool) -> bool {
+    let begun = now();
+    let mut at = begun;
+    while at.since(begun) < WITHIN {
+        if round(at) {
+            return true;
+        }
+        std::hint::spin_loop();
+        at = now();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A look on a clock that goes on by a microsecond each time. Returns what came of it and the
+    /// number of rounds; the round of this number has something to do.
+    fn look_until(comes: u32) -> (bool, u32) {
+        let (mut at, mut rounds) = (Time(0), 0);
+        let now = || {
+            at = at + Duration::from_micros(1);
+            at
+        };
+        let found = look(now, |_| {
+            rounds += 1;
+            rounds == comes
+        });
+        (found, rounds)
+    }
+
+    #[test]
+    fn a_look_ends_with_the_first_round_that_has_something_or_after_a_while() {
+        for comes in [1, 2, 60] {
+            assert_eq!(look_until(comes), (true, comes));
+        }
+        assert_eq!(look_until(61), (false, 60));
+    }
+}
