@@ -253,9 +253,11 @@ impl Look<'_> {
 
     /// Something came, for which a sleep would have cost this thread little more than a pause. So
     /// the look paid only if the peer did not run on this processor in the last pause: if it did,
-    /// the peer's wake-up and the switches were the same as with a sleep.
-    pub fn end_beside_peer(self) {
-        self.learn(!self.gave, clock::monotonic);
+    /// the peer's wake-up and the switches were the same as with a sleep. Returns whether it paid.
+    pub fn end_beside_peer(self) -> bool {
+        let paid = !self.gave;
+        self.learn(paid, clock::monotonic);
+        paid
     }
 
     fn learn(&self, paid: bool, now: impl Fn() -> Time) {
@@ -329,8 +331,8 @@ mod tests {
             look.gave = gave;
             look
         };
-        begun(false).end_beside_peer();
-        begun(true).end_beside_peer();
+        assert!(begun(false).end_beside_peer());
+        assert!(!begun(true).end_beside_peer());
         assert!(of.begin_yielding(SLICE).is_none());
     }
 

@@ -15,7 +15,7 @@ use crate::recent::{self, Listener};
 use crate::signals::Blocked;
 use crate::sys::{self, Address};
 use crate::table::{self, Kind, flag};
-use crate::{filter, hide, lock, look, offers, patience, replace, rules, signals, token};
+use crate::{filter, hide, lock, look, offers, patience, replace, rules, short, signals, token};
 
 /// Priority of a client's stream whose program's socket is of `AF_INET6`. A stream has no other use
 /// for it, and each process that gets the stream can ask for it.
@@ -72,6 +72,8 @@ pub(crate) fn offer(fd: RawFd, to: &Address) -> Server {
     let port = end.port;
     let found = if recent::is_plain(port) {
         Err(Reason::PeerIsPlain)
+    } else if short::rests(port) {
+        Err(Reason::Short)
     } else if !recent::may_be(port) && !has_hint(port) {
         stays(Reason::PeerIsPlain);
         return Server::Plain(port);
@@ -87,6 +89,9 @@ pub(crate) fn offer(fd: RawFd, to: &Address) -> Server {
 fn find(fd: RawFd, to: End, family: Family) -> Result<Offer, Reason> {
     // A child of `vfork` shares the parent's table.
     if !table::is_own() {
+        return Err(Reason::Known);
+    }
+    if !is_tcp(fd) {
         return Err(Reason::Known);
     }
     if replace::asks_for_more(fd) || replace::is_owned(fd) {
@@ -109,6 +114,12 @@ fn find(fd: RawFd, to: End, family: Family) -> Result<Offer, Reason> {
         listener,
         socket,
     })
+}
+
+/// Whether a number is a TCP socket's still: one that was made without this library may have it by
+/// now. `connect(2)` of another kind returns at once, and no server takes its stream.
+fn is_tcp(fd: RawFd) -> bool {
+    sys::option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 0).is_ok()
 }
 
 /// A stream in the queue of the listener that will get a connection to this address.
@@ -207,9 +218,7 @@ impl Offer {
             return;
         }
         let named = self.name(&signals);
-        if let Ok(offered) = named {
-            self.wait(offered, &signals);
-        }
+        let seen = named.is_ok_and(|offered| self.wait(offered, &signals));
         let flags = if connecting { flag::CONNECTING } else { 0 };
         let held = lock::hold_within(&signals);
         let Some(offered) = self.place.take(&held) else {
@@ -224,51 +233,50 @@ impl Offer {
             patience::note(self.listener.cookie, was_taken, &held);
             recent::note(self.to, self.listener, was_taken, &held);
         }
-        if !was_taken {
+        if was_taken {
+            short::begin(fd, self.to.port, seen);
+        } else {
             stays(named.err().unwrap_or(Reason::NotTaken));
         }
     }
 
     /// Waits until the server takes the token or has had its time, or another thread has decided.
     /// That thread closes the numbers, which may be other files' at once: the wait reads nothing.
-    fn wait(&self, offered: Offered, signals: &Blocked) {
+    /// Returns whether the server was seen to take it on another processor.
+    fn wait(&self, offered: Offered, signals: &Blocked) -> bool {
         let until = Instant::now() + patience::longest();
-        if self.look(offered) {
-            return;
+        if let Some(seen) = self.look(offered) {
+            return seen;
         }
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let has_come = token::wait(offered.token, offered.stream, left.min(GLANCE));
-            if has_come || left.is_zero() {
-                return;
-            }
-            if self.place.offered(&lock::hold_within(signals)).is_none() {
-                return;
+            let is_over = has_come || left.is_zero();
+            if is_over || self.place.offered(&lock::hold_within(signals)).is_none() {
+                return false;
             }
         }
     }
 
     /// Looks for a little whether the server has taken the token: a server on another processor
-    /// takes it in less time than a sleep and a wake-up of this thread take.
-    fn look(&self, offered: Offered) -> bool {
+    /// takes it in less time than a sleep and a wake-up of this thread take. Returns whether it was
+    /// seen on another one; `None`: it has not taken the token.
+    fn look(&self, offered: Offered) -> Option<bool> {
         let looks = patience::looks(self.listener.cookie);
         let longest = look::longest().map(|longest| longest.min(patience::longest()));
         let begun = longest.and_then(|longest| looks.begin_yielding(longest));
-        let Some(mut begun) = begun else {
-            return false;
-        };
+        let mut begun = begun?;
         let is_over = || token::wait(offered.token, offered.stream, Duration::ZERO);
         // What is there already says nothing about looks.
         if is_over() {
-            return true;
+            return Some(false);
         }
         while !filter::is_installed() && begun.goes_on() {
             if is_over() {
-                begun.end_beside_peer();
-                return true;
+                return Some(begun.end_beside_peer());
             }
         }
-        false
+        None
     }
 
     /// Gives the stream its name, and returns the offer, unless another thread has decided.
@@ -293,5 +301,106 @@ pub(crate) fn family(stream: RawFd) -> Family {
     match sys::option(stream, libc::SOL_SOCKET, libc::SO_PRIORITY, 0) {
         Ok(V6) => Family::V6,
         _ => Family::V4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::IntoRawFd;
+    use std::os::unix::net::UnixStream;
+    use std::os::unix::thread::JoinHandleExt;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::table::Entry;
+
+    const ROUNDS: usize = 2_000;
+    /// A number that no file has.
+    const SOCKET: RawFd = 60_010;
+
+    /// In odd rounds a thread forgets the socket. The last round is 2 * `ROUNDS`.
+    static ROUND: AtomicUsize = AtomicUsize::new(0);
+    /// The round that this thread has seen.
+    static SEEN: AtomicUsize = AtomicUsize::new(0);
+    /// The round in which it was interrupted.
+    static INTERRUPTED: AtomicUsize = AtomicUsize::new(0);
+
+    fn wait_until(is: impl Fn() -> bool) {
+        while !is() {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Keeps a thread where it is for the rest of a round.
+    extern "C" fn interrupt(_signal: c_int) {
+        let now = ROUND.load(Ordering::SeqCst);
+        INTERRUPTED.store(now, Ordering::SeqCst);
+        wait_until(|| ROUND.load(Ordering::SeqCst) != now);
+    }
+
+    fn forget_on() {
+        loop {
+            let now = ROUND.load(Ordering::SeqCst);
+            SEEN.store(now, Ordering::SeqCst);
+            match now {
+                _ if now % 2 == 1 => table::stays_tcp(SOCKET),
+                _ if now == 2 * ROUNDS => return,
+                _ => std::thread::yield_now(),
+            }
+        }
+    }
+
+    fn offer() -> Result<Place, Reason> {
+        let (stream, _peer) = UnixStream::pair().expect("a pair");
+        let token = token::make().expect("an eventfd");
+        let both = [stream.into_raw_fd(), token].map(Owned);
+        let [stream, token] = both;
+        send(stream, token, (SOCKET, 7), &lock::hold())
+    }
+
+    /// Offers the socket while another thread is somewhere in the middle of forgetting it. Returns
+    /// whether the offer goes on although the other thread, which may copy the socket, is done.
+    fn is_left(index: usize, interrupt: impl Fn()) -> bool {
+        let round = 2 * index + 1;
+        let is = |word: &'static AtomicUsize, value| move || word.load(Ordering::SeqCst) == value;
+        ROUND.store(round, Ordering::SeqCst);
+        wait_until(is(&SEEN, round));
+        interrupt();
+        wait_until(is(&INTERRUPTED, round));
+        let entry = Entry {
+            kind: Kind::Fresh,
+            ..Entry::default()
+        };
+        table::set(SOCKET, entry);
+        let place = offer();
+        ROUND.store(round + 1, Ordering::SeqCst);
+        wait_until(is(&SEEN, round + 1));
+        let left = place.ok().and_then(|place| place.take(&lock::hold()));
+        left.into_iter().for_each(Offered::end);
+        left.is_some() && table::get(SOCKET).kind == Kind::Other
+    }
+
+    #[test]
+    fn a_socket_that_another_thread_forgets_has_no_offer() {
+        assert!(table::is_own());
+        table::forget_fresh(SOCKET);
+        assert_eq!(offer().err(), Some(Reason::Known), "it has been forgotten");
+        let signal = libc::SIGRTMIN() + 3;
+        // SAFETY: a handler that waits for the test's own thread.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = interrupt as *const () as usize;
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+        let thread = std::thread::spawn(forget_on);
+        let number = thread.as_pthread_t();
+        // SAFETY: a thread that has not been joined.
+        let interrupt = || unsafe { assert_eq!(libc::pthread_kill(number, signal), 0) };
+        let left = (0..ROUNDS)
+            .filter(|index| is_left(*index, interrupt))
+            .count();
+        thread.join().expect("a thread");
+        table::forget_fresh(SOCKET);
+        assert_eq!(left, 0);
     }
 }

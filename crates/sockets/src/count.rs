@@ -40,6 +40,8 @@ pub(crate) enum Reason {
     OwnListener = 13,
     /// The socket has zero-copy sends, time stamps, or an owner that gets signals.
     Options = 14,
+    /// The latest connections to the server were not worth their streams.
+    Short = 15,
 }
 
 /// What is counted, in the order of the counts.
@@ -59,9 +61,10 @@ const TEXTS: [&str; COUNTS] = [
     "on TCP: the server did not accept earlier ones in time",
     "on TCP: the listener is of the same thread",
     "on TCP: the socket has zero-copy sends, time stamps or an owner for signals",
+    "on TCP: the latest connections to the server were short",
 ];
 /// Number of counts: that of streams, and the reasons.
-const COUNTS: usize = 15;
+const COUNTS: usize = 16;
 /// Where the counts begin in the memory; the texts, a line each, stand before them.
 const AT: usize = 2048;
 /// The memory's name.

@@ -12,11 +12,12 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 
 use crate::table::{self, flag};
-use crate::{errno, stand_in, sys};
+use crate::{errno, short, stand_in, sys};
 
 /// What a send on a stand-in returned, without a signal: what TCP would return. `length` is how
 /// much was to be sent, `signals` whether a signal is due when TCP raises one.
 pub(crate) fn sent(fd: RawFd, result: isize, length: usize, signals: bool) -> isize {
+    short::carried(fd, result);
     if result >= 0 || errno::now() != libc::EPIPE {
         return result;
     }
@@ -155,11 +156,78 @@ pub(crate) unsafe fn each_descriptor(message: *const libc::msghdr, mut see: impl
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsRawFd;
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::os::unix::net::UnixStream;
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::table::{Entry, Kind};
+
+    /// Sends for as long as there is room.
+    fn fill(mut client: &TcpStream) {
+        client.set_nonblocking(true).expect("a flag");
+        while client.write(&[0; 65536]).is_ok() {}
+    }
+
+    /// Ends a connection in one of three ways: by a FIN; by a reset; by both, where the reset finds
+    /// a client that has ended as well, and is ECONNRESET.
+    fn end(mut client: &TcpStream, server: TcpStream, has_end: bool, resets: bool) {
+        let until = Instant::now() + Duration::from_secs(60);
+        let wait_for = |events: libc::c_short| {
+            while sys::events(client.as_raw_fd()) & events == 0 {
+                assert!(Instant::now() < until, "the end comes");
+            }
+        };
+        match (has_end, resets) {
+            // The client's end waits behind bytes for which the server has no room.
+            (true, true) => fill(client),
+            // A byte that the server has not read makes its end a reset.
+            (false, true) => {
+                client.write_all(&[0]).expect("a write");
+                server.peek(&mut [0]).expect("a byte");
+            }
+            _ => {}
+        }
+        if has_end {
+            server.shutdown(Shutdown::Write).expect("an end");
+            wait_for(libc::POLLIN);
+            client.shutdown(Shutdown::Write).expect("an end");
+        }
+        drop(server);
+        wait_for(if resets { libc::POLLERR } else { libc::POLLIN });
+    }
+
+    #[test]
+    fn a_stream_ends_as_its_connection_did_before_the_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let at = listener.local_addr().expect("an address");
+        let held = crate::lock::hold();
+        assert!(table::is_own());
+        for (has_end, resets, result) in [(true, false, 0), (true, true, 0), (false, true, -1)] {
+            let client = TcpStream::connect(at).expect("a connection");
+            let (server, _) = listener.accept().expect("a connection");
+            end(&client, server, has_end, resets);
+            let (stream, _peer) = UnixStream::pair().expect("a pair");
+            let (stream, tcp) = (stream.into_raw_fd(), client.into_raw_fd());
+            let entry = Entry {
+                kind: Kind::StandIn,
+                hidden: [Some(tcp), None],
+                cookie: sys::cookie(tcp).expect("a cookie"),
+                ..Entry::default()
+            };
+            table::set(stream, entry);
+            errno::set(0);
+            assert_eq!(ended(stream), result, "{has_end} {resets}");
+            let error = if result == 0 { 0 } else { libc::ECONNRESET };
+            assert_eq!(errno::now(), error);
+            let told = table::take(stream).flags & flag::PEER_GONE != 0;
+            assert_eq!(told, result != 0);
+            [stream, tcp].into_iter().for_each(sys::close);
+        }
+        drop(held);
+    }
 
     #[test]
     fn a_connection_that_ended_differs_from_one_that_was_reset() {

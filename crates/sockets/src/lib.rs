@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `address` | ends of connections, and the names of Unix sockets that say them |
 //! | `listener`, `streams` | the server's side: which stream is an accepted connection's |
-//! | `connect`, `recent` | the client's side: offers a stream, and names it |
+//! | `connect`, `recent`, `patience`, `short` | the client's side: offers a stream, unless experience says that it does not pay |
 //! | `replace` | puts a stream under a TCP socket's number |
 //! | `stand_in` | whether a descriptor is such a stream |
 //! | `data` | where streams and TCP differ, and what makes them alike |
@@ -44,6 +44,7 @@ mod patience;
 mod recent;
 mod replace;
 mod rules;
+mod short;
 mod signals;
 mod stand_in;
 mod streams;

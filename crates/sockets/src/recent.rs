@@ -57,7 +57,7 @@ fn slot(port: u16) -> &'static Recent {
 }
 
 /// Milliseconds of a clock that costs less than a system call.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 
 use crate::count;
 use crate::table::{self, Entry, Kind, flag};
-use crate::{hide, listener, sys};
+use crate::{hide, listener, short, sys};
 
 /// Options of the TCP socket that act on data, so the stream gets them.
 const COPIED: [i32; 2] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
@@ -146,6 +146,7 @@ pub(crate) fn copied(from: RawFd, to: RawFd) {
     if !has_hidden || !table::has_room(to) || !table::is_own() {
         return;
     }
+    short::forget(from);
     let intact = match entry.kind {
         Kind::Listener => {
             // What one number puts into the stash the other one has to find.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferroce_os::environment::variable;
 
 use crate::address::End;
-use crate::{exec, filter, lock, look, patience, table};
+use crate::{exec, filter, lock, look, patience, short, table};
 
 /// The variable: `off`, or a file of rules.
 const VARIABLE: &str = "FERROCE_SOCKETS";
@@ -160,6 +160,7 @@ fn find_out() {
     if configured().is_some() && !filter::came_with_start() {
         program();
         patience::longest();
+        short::rest();
         look::find_out();
         exec::has_inherited();
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use crate::address::Meaning;
 use crate::sys::{self, SocketEnd};
-use crate::{filter, lock, offers};
+use crate::{filter, lock, offers, short};
 
 /// Numbers from here on are not remembered.
 pub(crate) const NUMBERS: usize = 1 << 16;
@@ -144,6 +144,7 @@ pub(crate) fn forked() {
     // SAFETY: takes no pointers.
     OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    short::forked();
 }
 
 fn pack(entry: &Entry) -> u64 {

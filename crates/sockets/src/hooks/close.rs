@@ -5,12 +5,15 @@ use std::ffi::{c_int, c_uint};
 use crate::errno::kept;
 use crate::next::hooks;
 use crate::table::{self, Kind, flag};
-use crate::{lock, offers};
+use crate::{lock, offers, short};
 
 /// Closes a descriptor of which something is known, by `go`.
 fn closed(fd: c_int, go: impl FnOnce() -> c_int) -> c_int {
     kept(|| table::spoil(fd));
     let entry = table::take(fd);
+    if entry.kind == Kind::StandIn {
+        short::ended(fd);
+    }
     // A reset comes before the stream's end; clients see a listener's queue gone before it.
     let first = entry.kind == Kind::Listener || entry.flags & flag::RESETS != 0;
     if first {

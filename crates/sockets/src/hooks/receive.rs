@@ -8,7 +8,7 @@ use crate::errno::{self, kept};
 use crate::look::{self, Ends, Looked};
 use crate::next::hooks;
 use crate::table::{self, flag};
-use crate::{stand_in, sys};
+use crate::{short, stand_in, sys};
 
 /// Longest address of an internet socket. A stream's name that says a connection is longer.
 const INTERNET: usize = size_of::<libc::sockaddr_in6>();
@@ -73,6 +73,7 @@ fn sleeps(fd: c_int) -> bool {
 /// What a receive on a descriptor returns.
 fn received(fd: c_int, room: usize, go: impl FnOnce() -> isize) -> isize {
     let result = go();
+    short::carried(fd, result);
     if result > 0 || !table::is_stand_in(fd) {
         return result;
     }

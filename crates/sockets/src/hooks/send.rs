@@ -6,7 +6,7 @@ use crate::data::{each_descriptor, sent};
 use crate::errno::{self, kept};
 use crate::next::{Next, hooks};
 use crate::table::{self, Kind, ListenerSockets};
-use crate::{exec, filter, stand_in, sys};
+use crate::{exec, filter, short, stand_in, sys};
 
 type Send = unsafe extern "C" fn(c_int, *const c_void, usize, c_int) -> isize;
 type SendMessage = unsafe extern "C" fn(c_int, *const libc::msghdr, c_int) -> isize;
@@ -65,6 +65,7 @@ unsafe fn total(vectors: *const libc::iovec, count: impl TryInto<usize>) -> usiz
 fn handed_on(fd: c_int) {
     match table::get(fd).kind {
         Kind::Fresh => table::spoil(fd),
+        Kind::StandIn => short::forget(fd),
         Kind::Listener => {
             if let Some(ListenerSockets { queue, .. }) = table::listener_sockets(fd) {
                 exec::revoke(queue);

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// How long `connect` waits for the server, in microseconds.
 pub(crate) const WAIT: &str = "FERROCE_SOCKETS_WAIT";
+/// How long connections stay on TCP after short ones, in milliseconds.
+pub(crate) const REST: &str = "FERROCE_SOCKETS_REST";
 
 /// The library by the name that it is installed under, by which `exec` knows it.
 pub(crate) fn library() -> std::path::PathBuf {
@@ -39,7 +41,7 @@ pub(crate) fn program(name: &str, with_library: bool) -> Command {
     ]);
     command.env_remove("LD_PRELOAD").stdout(Stdio::piped());
     // Streams are for sure then, where the server accepts.
-    command.env(WAIT, "30000000");
+    command.env(WAIT, "30000000").env(REST, "0");
     if with_library {
         command.env("LD_PRELOAD", library());
     }

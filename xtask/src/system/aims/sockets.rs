@@ -9,7 +9,7 @@ use super::probe::{
 use super::table::{Aim, Limit};
 use crate::system::{Place, Process, Side, Stage};
 
-/// How long `connect` waits for the server, in microseconds: no connection stays on TCP.
+/// How long `connect` waits for the server, in microseconds: none is late.
 const WAIT: (&str, &str) = ("FERROCE_SOCKETS_WAIT", "30000000");
 
 /// Two processes of one program, which talk by sockets.

@@ -11,6 +11,8 @@ use crate::system::{Catalogue, Outcome, Place, Process, Side, Stage, USERS, User
 const SCRIPT: &str = include_str!("sockets.py");
 /// How long `connect` waits for the server, in microseconds.
 const WAIT: &str = "FERROCE_SOCKETS_WAIT";
+/// How long connections stay on TCP after short ones, in milliseconds.
+const REST: &str = "FERROCE_SOCKETS_REST";
 /// So long that a server that accepts through the library is never late.
 const PATIENT: &str = "30000000";
 
@@ -43,7 +45,7 @@ fn words<'w>(stage: &Stage, what: &'w [&'w str]) -> Vec<&'w str> {
 /// A program of the script under `ferroce run --sockets`.
 fn program<'s>(stage: &'s Stage, side: Side, what: &[&str]) -> Launch<'s> {
     let mut launch = stage.with_option(side, "--sockets", &words(stage, what));
-    launch.label(what[0]).env(WAIT, PATIENT);
+    launch.label(what[0]).env(WAIT, PATIENT).env(REST, "0");
     launch
 }
 
@@ -221,6 +223,6 @@ fn limited<'s>(stage: &'s Stage, side: Side, files: &str, what: &[&str]) -> Laun
     let shell = format!("ulimit -n {files} && exec \"$@\"");
     let all = [&["sh", "-c", &shell, "sh"], &words(stage, what)[..]].concat();
     let mut launch = stage.with_option(side, "--sockets", &all);
-    launch.label(what[0]).env(WAIT, PATIENT);
+    launch.label(what[0]).env(WAIT, PATIENT).env(REST, "0");
     launch
 }
