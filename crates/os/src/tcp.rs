@@ -282,6 +282,9 @@ impl TcpSocket {
     /// gone.
     #[must_use]
     pub fn unacknowledged(&self) -> usize {
+        if self.is_gone() {
+            return 0;
+        }
         let mut bytes: c_int = 0;
         // SAFETY: room for the number (`SIOCOUTQ`, tcp(7)).
         let told = check(unsafe {
@@ -293,6 +296,16 @@ impl TcpSocket {
             )
         });
         told.map_or(0, |_| usize::try_from(bytes).unwrap_or(0))
+    }
+
+    /// Whether the connection is over at both ends, by a reset for instance.
+    fn is_gone(&self) -> bool {
+        /// `TCP_CLOSE` (`net/tcp_states.h`).
+        const CLOSE: u8 = 7;
+        // The structure begins with the state (`tcpi_state`), and the kernel gives as much of it as
+        // there is room for.
+        let info = sys::option(self.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO);
+        info.is_ok_and(|start| start.to_ne_bytes()[0] == CLOSE)
     }
 
     /// Breaks the connection: the peer gets a reset, and what TCP still has is lost.
@@ -433,6 +446,16 @@ mod tests {
         assert_eq!((&memory, &room[..4]), (b"c\0ab", &b"defg"[..]));
         let got = b.recv_into(&spans, &mut [&mut room]);
         assert_eq!(got.expect("open"), None);
+    }
+
+    #[test]
+    fn what_a_connection_that_was_reset_had_to_send_is_not_under_way() {
+        let (a, b) = pair();
+        while a.send(&[Piece::Inline(&[0; 4096])]).expect("open") > 0 {}
+        assert!(a.unacknowledged() > 0);
+        b.reset();
+        ready(&a, Interest::READ);
+        assert_eq!(a.unacknowledged(), 0);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! - The UDP port is left to the others. What has come here for them in the meantime is passed on:
 //!   it would be lost with the socket, and a message of the connection manager may be one that
 //!   nobody sends again.
-//! - TCP connections stay open until peers of other makes have noticed what they sent last.
+//! - TCP connections stay open until peers have what was sent last, those of other makes until they
+//!   have noticed what they sent last.
 //!
 //! The device thread does it, and the exiting thread waits for that, but not for ever: it may hold
 //! a lock that the other one needs.
@@ -132,7 +133,11 @@ impl Nic {
             std::thread::sleep(LINGER.1);
         }
         let until = clock::monotonic() + DELIVERED_WITHIN;
-        while qps.iter().any(|qp| qp.is_stream_under_way()) && clock::monotonic() < until {
+        let is_under_way =
+            || self.services.has_partings() || qps.iter().any(|qp| qp.is_stream_under_way());
+        // A peer may wait for its bytes to be read here before it reads.
+        while is_under_way() && clock::monotonic() < until {
+            progress.run_everywhere(self, clock::monotonic());
             std::thread::sleep(LINGER.1);
         }
     }

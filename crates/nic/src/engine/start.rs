@@ -168,6 +168,7 @@ fn assemble(
         idle_look: IdleLook::default(),
         wire,
         stream_faults: settings.faults.streams.map(StreamFaults::new),
+        partings: Mutex::default(),
         poller,
         counters,
         has_thread: settings.has_thread,

@@ -10,6 +10,7 @@ pub(crate) mod early_completions;
 pub(crate) mod groups;
 pub(crate) mod handshake;
 pub mod mr;
+pub(crate) mod partings;
 pub mod qp;
 pub(crate) mod services;
 pub mod srq;

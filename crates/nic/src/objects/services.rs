@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_os::clock;
 use ferroce_os::poll::{Interest, Poller};
@@ -24,7 +24,7 @@ use crate::link::path::neighbour::KnownStations;
 use crate::link::path::peer_processes::PeerProcesses;
 use crate::link::path::ways_out::Wire;
 use crate::link::path::{Egress, Policy};
-use crate::link::stream::StreamFaults;
+use crate::link::stream::{Partings, StreamFaults};
 use crate::link::token::Token;
 use crate::link::wire::private_ports::{PortFlow, private_port_number, private_port_to};
 use crate::objects::ah::AhTable;
@@ -112,6 +112,8 @@ pub(crate) struct Services {
     pub(crate) wire: Result<Wire, Error>,
     /// What the user asked for to happen to streams of iWARP.
     pub(crate) stream_faults: Option<StreamFaults>,
+    /// TCP connections whose queue pair is destroyed.
+    pub(crate) partings: Mutex<Partings>,
     pub(crate) poller: Arc<Poller>,
     pub(crate) counters: Arc<Counters>,
     /// Whether the device thread works.

@@ -1,8 +1,11 @@
 //! TCP ports of identifiers, and connections that come there.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
+use ferroce_os::fd;
 use ferroce_os::poll::Interest;
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::{Asked, Responder};
@@ -19,6 +22,9 @@ use crate::{Device, Error};
 
 /// Connections that one turn accepts.
 const ACCEPTS: usize = 64;
+/// After a connection could not be accepted, for want of descriptors say, those that wait at the
+/// listener wait for so long.
+const LISTENER_PAUSE: Duration = Duration::from_millis(20);
 /// Draws of a port that is free for TCP and in the port space.
 const DRAWS: usize = 64;
 
@@ -105,6 +111,7 @@ impl Work<'_> {
 
     /// Takes connections that wait at a listener.
     pub(super) fn accept_streams(&mut self, number: u32) {
+        let mut made_room = false;
         for _ in 0..ACCEPTS {
             let Some(Watched::Listener { socket, id }) = self.state.iwarp.watched.get(&number)
             else {
@@ -112,13 +119,52 @@ impl Work<'_> {
             };
             let listener = *id;
             match socket.accept() {
-                Ok(Some((socket, peer))) => self.begin_answering(listener, socket, peer),
+                Ok(Some((socket, peer))) => {
+                    made_room = false;
+                    self.begin_answering(listener, socket, peer);
+                }
                 Ok(None) => return,
+                Err(e) if !made_room && is_shortage(&e) && self.close_oldest_unowned() => {
+                    made_room = true;
+                }
                 Err(e) => {
                     tracing::warn!(target: "ferroce::cm", "a TCP connection is not accepted: {e}");
-                    return;
+                    return self.hold_up_listener(number);
                 }
             }
+        }
+    }
+
+    /// Closes the oldest connection that no program knows of. Returns whether there was one.
+    fn close_oldest_unowned(&mut self) -> bool {
+        let closed = self.state.iwarp.take_oldest_unowned();
+        if closed.is_some() {
+            self.host.count_denied(Asker::Host, Denial::Quota);
+            tracing::debug!(target: "ferroce::cm", ?closed, "too many TCP connections that ask for nothing");
+        }
+        closed.is_some()
+    }
+
+    /// Does not watch a listener for a while: what waits there would wake this process all the
+    /// time.
+    fn hold_up_listener(&mut self, number: u32) {
+        self.watch_listener(number, Interest::HANGUP);
+        let opens = self.now + LISTENER_PAUSE;
+        self.state.iwarp.due.insert((opens, number));
+    }
+
+    /// Watches a listener again, if the number is one's.
+    pub(super) fn open_listener(&self, number: u32) {
+        self.watch_listener(number, Interest::READ);
+    }
+
+    fn watch_listener(&self, number: u32, interest: Interest) {
+        if let Some(Watched::Listener { socket, .. }) = self.state.iwarp.watched.get(&number)
+            && let Err(e) = self
+                .host
+                .rewatch_setup(socket.as_raw_fd(), number, interest)
+        {
+            tracing::warn!(target: "ferroce::cm", "cannot watch a TCP port: {e}");
         }
     }
 
@@ -130,9 +176,7 @@ impl Work<'_> {
             return;
         }
         if self.state.iwarp.unowned >= MAX_UNOWNED {
-            self.host.count_denied(Asker::Host, Denial::Quota);
-            let closed = self.state.iwarp.take_oldest_unowned();
-            tracing::debug!(target: "ferroce::cm", ?closed, "too many TCP connections that ask for nothing");
+            self.close_oldest_unowned();
         }
         let responder = Box::new(Responder::new(self.now));
         let stage = SetupStage::Unasked {
@@ -174,6 +218,11 @@ impl Work<'_> {
         else {
             return;
         };
+        if self.state.iwarp.asked >= most_asked() {
+            self.host.count_denied(Asker::Host, Denial::Quota);
+            tracing::warn!(target: "ferroce::cm", %peer, "refused: too many requests wait for the program");
+            return;
+        }
         let param = ConnParam {
             private_data: private,
             responder_resources: read_limit(ord),
@@ -222,6 +271,20 @@ impl Work<'_> {
             device,
         })
     }
+}
+
+/// Requests that may wait for the program at once: half as many as it may have descriptors, since
+/// each holds one.
+fn most_asked() -> usize {
+    usize::try_from(fd::limit() / 2).unwrap_or(usize::MAX)
+}
+
+/// Whether fewer open descriptors, or less memory in use, would have made the call succeed.
+fn is_shortage(error: &io::Error) -> bool {
+    let errno = error.raw_os_error();
+    [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS]
+        .map(Some)
+        .contains(&errno)
 }
 
 /// The READs that a connection can have under way, of what the peer's frame says.

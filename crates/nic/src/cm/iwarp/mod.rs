@@ -13,7 +13,7 @@
 //! A stranger can make a connection and say nothing, or nonsense. [`MAX_UNOWNED`] connections are
 //! kept that have not asked for anything, for five seconds each at most, and each has room for one
 //! request. If one more comes, the oldest is closed: a peer asks at once. Those that were refused
-//! count among them.
+//! count among them. The oldest is closed, too, if the process has no descriptor left for the next.
 
 mod answer;
 mod connect;
@@ -110,10 +110,12 @@ enum SetupStage {
 pub(in crate::cm) struct Iwarp {
     watched: BTreeMap<u32, Watched>,
     last: u32,
-    /// Deadlines of set-ups.
+    /// Deadlines of set-ups, and of pauses of listeners.
     due: BTreeSet<(Time, u32)>,
     /// Set-ups that are the peer's alone: no program knows of them, or no longer.
     unowned: usize,
+    /// Set-ups that wait for the program's answer.
+    asked: usize,
 }
 
 impl Iwarp {
@@ -151,6 +153,7 @@ impl Iwarp {
                     self.due.remove(&(at, number));
                 }
                 self.unowned -= usize::from(setup.is_unowned());
+                self.asked -= usize::from(setup.is_asked());
                 Some(*setup)
             }
             listener @ Watched::Listener { .. } => {
@@ -179,6 +182,7 @@ impl Iwarp {
             self.due.insert((at, number));
         }
         self.unowned += usize::from(setup.is_unowned());
+        self.asked += usize::from(setup.is_asked());
         self.watched.insert(number, Watched::Setup(Box::new(setup)));
     }
 }
@@ -191,6 +195,10 @@ impl Setup {
             SetupStage::Paused { until, .. } | SetupStage::Refused { until } => Some(*until),
             SetupStage::Connecting(_) | SetupStage::Asked { .. } => None,
         }
+    }
+
+    const fn is_asked(&self) -> bool {
+        matches!(self.stage, SetupStage::Asked { .. })
     }
 
     fn is_unowned(&self) -> bool {
@@ -287,8 +295,9 @@ impl Work<'_> {
             && at <= self.now
         {
             let Some(mut setup) = self.state.iwarp.take(number) else {
-                // No entry outlives its set-up, but if one did this would never end.
+                // A listener's pause, or that of one that is gone.
                 self.state.iwarp.due.remove(&(at, number));
+                self.open_listener(number);
                 continue;
             };
             let now = self.now;

@@ -23,6 +23,7 @@ use crate::link::local::{Accepted, LinkRead};
 use crate::link::stream::StreamTurn;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
+use crate::objects::partings::PARTINGS;
 use crate::objects::qp::IDLE_SHORT_RINGS;
 
 /// Frames of one link per round.
@@ -418,6 +419,9 @@ impl RoundState {
         }
         if self.due.contains(&IDLE_SHORT_RINGS) {
             self.short_rings.look_for_idle(&nic.services);
+        }
+        if self.due.contains(&PARTINGS) {
+            nic.services.look_at_partings(now);
         }
         for qpn in self.due.drain(..) {
             if let Some(qp) = nic.services.qps.find(qpn) {

@@ -1,34 +1,28 @@
 //! The stream link: the TCP connection of one queue pair on iWARP. It carries bytes, no packets.
 
 mod bad_network;
+mod parting;
 pub(crate) mod pieces;
 mod turn;
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::Duration;
 
-use ferroce_os::clock;
-use ferroce_os::poll::{Interest, Poller};
+use ferroce_os::poll::Interest;
 use ferroce_os::tcp::TcpSocket;
 use ferroce_proto::iwarp::mpa::{Agreement, Ticket};
 use ferroce_proto::mr::{Memory, Piece, Span};
 use ferroce_proto::time::Time;
 
 pub(crate) use bad_network::{BadWayOut, StreamFaults};
+pub(crate) use parting::{DELIVERED_WITHIN, Parting, Partings};
 pub(crate) use turn::{StreamTurn, TurnReads};
 
 /// Segments for a Ferroce: its FPDUs may be as long as can be.
 const FERROCE_SEGMENT: usize = 1 << 16;
 /// Bytes that one turn writes: others are to have theirs.
 const TURN_BYTES: usize = 1 << 20;
-/// How long the peer's TCP may take to get what TCP has here, when a queue pair or a process ends.
-pub(crate) const DELIVERED_WITHIN: Duration = Duration::from_secs(1);
-/// How often that is looked at.
-const LOOKS_EVERY: Duration = Duration::from_micros(100);
-/// Most bytes that are discarded at once.
-const DISCARDED: usize = 16 << 10;
 
 /// A connection on whose terms both ends have agreed, for a queue pair.
 #[derive(Debug)]
@@ -183,6 +177,11 @@ impl Stream {
         self.turn = TURN_BYTES;
     }
 
+    /// Whether faults act on it.
+    pub(crate) const fn has_faults(&self) -> bool {
+        self.faults.is_some()
+    }
+
     /// Until when the faults hold back what is to be sent.
     pub(crate) fn held_until(&self) -> Option<Time> {
         self.faults.as_ref().and_then(BadWayOut::held_until)
@@ -243,42 +242,6 @@ impl Stream {
     /// by then, it is reset as soon as the peer says anything, and the rest is lost.
     pub(crate) fn is_under_way(&self) -> bool {
         self.way != Way::WithinHost && self.socket.unacknowledged() > 0
-    }
-
-    /// Closes the connection when the peer's TCP has got everything, or after a while. What still
-    /// comes is discarded. The caller has ended the watch for it.
-    pub(crate) fn deliver(mut self) {
-        self.end();
-        if self.is_under_way() {
-            let until = clock::monotonic() + DELIVERED_WITHIN;
-            self.discard_while(Self::is_under_way, until, LOOKS_EVERY);
-        }
-    }
-
-    /// Closes the connection when the peer does, or at a time. What still comes is discarded. The
-    /// caller has ended the watch for it.
-    pub(crate) fn outlast(self, until: Time) {
-        self.discard_while(|_| true, until, Duration::MAX);
-    }
-
-    /// Discards what comes until the peer has closed the connection, or a time, while `goes_on`
-    /// says so. That is asked after each read, and each `interval`.
-    fn discard_while(&self, goes_on: impl Fn(&Self) -> bool, until: Time, interval: Duration) {
-        let (mut room, mut events) = (vec![0; DISCARDED], Vec::new());
-        let watching = |poller: Poller| poller.add(self.fd(), 0, Interest::READ).map(|()| poller);
-        let Ok(poller) = Poller::new().and_then(watching) else {
-            return std::thread::sleep(until.since(clock::monotonic()));
-        };
-        while goes_on(self) {
-            let left = until.since(clock::monotonic());
-            match self.read(&mut room) {
-                Came::End | Came::Reset => return,
-                _ if left.is_zero() => return,
-                Came::Bytes { .. } => {}
-                Came::Nothing if poller.wait(&mut events, Some(left.min(interval))).is_ok() => {}
-                Came::Nothing | Came::Unmapped => return,
-            }
-        }
     }
 
     /// Breaks the connection.

@@ -353,12 +353,8 @@ impl Qp {
         locked.set_path(self, None);
         self.change_account(&mut locked);
         drop(locked);
-        if let Some((stream, open_until)) = parting {
-            self.services().unwatch_stream(stream.fd());
-            match open_until {
-                Some(until) => stream.outlast(until),
-                None => stream.deliver(),
-            }
+        if let Some(parting) = parting {
+            self.services().part(parting);
         }
         true
     }

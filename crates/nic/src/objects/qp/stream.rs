@@ -21,11 +21,14 @@ use super::within_host::ChunkWriter;
 use crate::Error;
 use crate::base::carrier::Carrier;
 use crate::base::stream_ends::StreamEnd;
-use crate::link::stream::{Came, Connection, Obstacle, Stream, StreamTurn, TurnReads, Way};
+use crate::link::stream::pieces::Rest;
+use crate::link::stream::{
+    Came, Connection, Obstacle, Parting, Stream, StreamTurn, TurnReads, Way,
+};
 
 /// Room for what is read before a connection that cannot be written to is given up.
 const LAST_ROOM: usize = 64 << 10;
-/// Most reads before a connection that cannot be written to is given up.
+/// Most reads before a connection that `FERROCE_FAULT` has cut is given up: its peer goes on sending.
 const LAST_READS: usize = 256;
 
 impl Qp {
@@ -306,11 +309,13 @@ impl Qp {
         }
     }
 
-    /// Nothing can be written any more. What the peer said before is still to be read.
+    /// Nothing can be written any more. What the peer said before is still to be read: TCP has no
+    /// more than that. One read may bring as little as one FPDU.
     fn give_up_stream(&self, locked: &mut Locked, now: Time) {
         let mut room = vec![0; LAST_ROOM];
-        // A peer whose connection FERROCE_FAULT has cut goes on sending.
-        let mut reads = (0..LAST_READS).map(|_| self.read_once(locked, &mut room, now));
+        let is_cut = locked.stream.as_ref().is_some_and(|s| s.has_faults());
+        let most = if is_cut { LAST_READS } else { usize::MAX };
+        let mut reads = (0..most).map(|_| self.read_once(locked, &mut room, now));
         let _ = reads.all(|came| matches!(came, Came::Bytes { .. }));
         if locked.stream.is_some() {
             self.on_stream_closed(locked, true, now);
@@ -380,11 +385,12 @@ impl Qp {
         locked.set_path(self, None);
     }
 
-    /// The queue pair is destroyed: what TCP has is sent, and nothing else. Returns a connection
-    /// that is to be closed in order, and until when it should stay open whatever the peer has got.
-    pub(super) fn drop_stream(&self, locked: &mut Locked) -> Option<(Stream, Option<Time>)> {
+    /// The queue pair is destroyed: what TCP has is sent, and the rest of the FPDU that has begun.
+    /// Returns a connection that is to be closed in order.
+    pub(super) fn drop_stream(&self, locked: &mut Locked) -> Option<Parting> {
         locked.stream.as_ref()?;
-        self.with_iwarp(locked, clock::monotonic(), IwQp::abort);
+        let now = clock::monotonic();
+        self.with_iwarp(locked, now, IwQp::abort);
         self.tell_stream_events(locked);
         let iwarp = iwarp_of(locked)?;
         let (teardown, open_until) = (iwarp.teardown(), iwarp.open_until());
@@ -396,7 +402,26 @@ impl Qp {
             self.say(locked, Chunk::End);
         }
         let stream = locked.stream.take()?;
-        (stream.way() != Way::WithinHost).then_some((*stream, open_until))
+        match stream.way() {
+            Way::Tcp => self.services().unwatch_stream(stream.fd()),
+            // It is not watched.
+            Way::Asked => {}
+            Way::WithinHost => return None,
+        }
+        let rest = self.take_rest(locked, now);
+        Some(Parting::new(*stream, rest, open_until, now))
+    }
+
+    /// Takes what TCP has not taken of a stream that has ended.
+    fn take_rest(&self, locked: &mut Locked, now: Time) -> Vec<u8> {
+        let mut rest = Vec::new();
+        self.transmit_by(locked, now, |memory, pieces| {
+            let before = rest.len();
+            let taken = Rest::of(pieces).append(memory, &mut rest, usize::MAX);
+            taken.map_err(|_| Obstacle::Unmapped)?;
+            Ok(rest.len() - before)
+        });
+        rest
     }
 
     /// The address at the other end of its connection, if that is over TCP.
@@ -406,13 +431,15 @@ impl Qp {
         Some(peer.ip())
     }
 
-    /// Whether the peer's TCP has not got all that TCP has taken here.
+    /// Whether the peer's TCP has not got all that this end has said.
     pub(crate) fn is_stream_under_way(&self) -> bool {
-        let locked = self.lock();
-        locked
-            .stream
-            .as_ref()
-            .is_some_and(|stream| stream.is_under_way())
+        let mut locked = self.lock();
+        let is_over_tcp = |stream: &Stream| stream.way() != Way::WithinHost;
+        if !locked.stream.as_deref().is_some_and(is_over_tcp) {
+            return false;
+        }
+        let waits = iwarp_of(&mut locked).is_some_and(|iwarp| iwarp.wants_transmit());
+        waits || locked.stream.as_ref().is_some_and(|s| s.is_under_way())
     }
 
     /// Until when its connection should stay open, if this process ends.
