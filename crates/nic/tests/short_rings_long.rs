@@ -8,14 +8,19 @@ mod common;
 use std::sync::Arc;
 
 use common::short_rings::{Both, LEN, Seeded, run_without_thread};
-use common::{Buffer, pattern, wait_for};
-use ferroce_nic::Carrier;
+use common::{Buffer, next_completion, pattern, wait_for};
+use ferroce_nic::{Carrier, DirectWay};
+use ferroce_proto::rc::MIN_RENDEZVOUS;
 use ferroce_proto::verbs::{SendOp, Sge, Wc, WcStatus};
 
-/// Most bytes of a SEND that goes by a short ring.
+/// Bytes of a SEND from which on its bytes are fetched if it is alone.
+const FETCHED: usize = MIN_RENDEZVOUS as usize;
+/// Most bytes of a SEND whose bytes go by a short ring. Those of a longer one are always fetched.
 const LONGEST: usize = 16 << 10;
-/// Lengths around those of slots, packets and the longest.
-const LENGTHS: [usize; 14] = [
+/// Bytes of a receive.
+const ROOM: usize = 20 << 10;
+/// Lengths around those of slots and packets, and those that are fetched.
+const LENGTHS: [usize; 19] = [
     104,
     105,
     107,
@@ -27,11 +32,17 @@ const LENGTHS: [usize; 14] = [
     2048,
     4096,
     5001,
-    8192,
+    FETCHED - 1,
+    FETCHED,
+    FETCHED + 1,
+    12_345,
     LONGEST - 1,
     LONGEST,
+    LONGEST + 1,
+    ROOM,
 ];
-/// Where receives are, one behind the other.
+/// Bytes of the memory that has the receives, and where they are, one behind the other.
+const INTO: usize = 2 * LEN;
 const RECEIVED: usize = LEN / 4;
 
 /// Two ends that talk by short rings, with bytes of their own.
@@ -47,13 +58,24 @@ impl Talk {
         both.warm_up();
         let [a, b] = &both.sides;
         let from = Buffer::new(&a.end.pd, pattern(LEN, 9));
-        let to = Buffer::new(&b.end.pd, vec![0; LEN]);
+        let to = Buffer::new(&b.end.pd, vec![0; INTO]);
         Self { both, from, to }
+    }
+
+    /// Memory for receives that has nothing in it.
+    fn clear(&mut self) {
+        self.to = Buffer::new(&self.both.sides[1].end.pd, vec![0; INTO]);
+    }
+
+    /// Messages of the receiver's device that it has fetched.
+    fn fetched(&self) -> u64 {
+        let counters = self.both.sides[1].end.context.device().counters();
+        counters.direct(DirectWay::In)
     }
 
     /// Posts a receive at a place of its own.
     fn receive(&self, index: usize, pieces: impl Fn(Sge) -> Vec<Sge>) {
-        let sge = self.to.sge(RECEIVED + index * LONGEST, LONGEST);
+        let sge = self.to.sge(RECEIVED + index * ROOM, ROOM);
         self.both.sides[1].end.recv(u64::MAX, pieces(sge));
     }
 
@@ -96,10 +118,10 @@ impl Talk {
     fn check(&self, lengths: &[usize]) {
         let (from, to) = (self.from.snapshot(), self.to.snapshot());
         for (index, length) in lengths.iter().enumerate() {
-            let [sent, came] = [place(index), RECEIVED + index * LONGEST];
+            let [sent, came] = [place(index), RECEIVED + index * ROOM];
             let is_same = from[sent..sent + length] == to[came..came + length];
             assert!(is_same, "message {index} of {length} bytes");
-            let behind = &to[came + length..came + LONGEST];
+            let behind = &to[came + length..came + ROOM];
             assert!(behind.iter().all(|byte| *byte == 0), "behind {index}");
         }
     }
@@ -128,11 +150,12 @@ fn alone_each_length() {
         talk.send(index, length);
         assert_eq!(talk.settle(1), [length]);
         let packets = counters(&talk) - before;
-        assert_eq!(
-            packets,
-            length.div_ceil(1024) as u64,
-            "and no acknowledgement"
-        );
+        let expected = if length >= FETCHED {
+            1
+        } else {
+            length.div_ceil(1024) as u64
+        };
+        assert_eq!(packets, expected, "{length}, and no acknowledgement");
         assert_eq!(talk.both.carrier(0), Some(Carrier::ShortRing), "{length}");
     }
     talk.check(&LENGTHS);
@@ -154,11 +177,11 @@ fn alone_full() {
         assert_eq!(talk.settle(1), [4096]);
     }
     for _ in 0..20 {
-        // Twice as much as fits.
-        let lengths: Vec<usize> = (0..40)
-            .map(|_| LONGEST / 2 + seeded.below(LONGEST / 2))
+        // Twice as much as fits, and some that take no place.
+        let lengths: Vec<usize> = (0..50)
+            .map(|_| LONGEST / 2 + seeded.below(ROOM - LONGEST / 2))
             .collect();
-        talk.to = Buffer::new(&talk.both.sides[1].end.pd, vec![0; LEN]);
+        talk.clear();
         for (index, length) in lengths.iter().enumerate() {
             talk.receive(index, |sge| vec![sge]);
             talk.send(index, *length);
@@ -180,7 +203,7 @@ fn what_finds_a_short_ring_full_waits_for_it() {
 fn alone_not_ready() {
     let mut talk = Talk::new();
     for _ in 0..5 {
-        talk.to = Buffer::new(&talk.both.sides[1].end.pd, vec![0; LEN]);
+        talk.clear();
         for (index, length) in LENGTHS.into_iter().enumerate() {
             talk.send(index, length);
         }
@@ -230,4 +253,59 @@ fn alone_in_pieces() {
 #[test]
 fn a_long_message_is_taken_packet_by_packet_where_its_receive_has_pieces() {
     run_without_thread("alone_in_pieces");
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn alone_fetched() {
+    let mut talk = Talk::new();
+    let before = talk.fetched();
+    let mut fetched = 0;
+    for round in 0..50 {
+        talk.clear();
+        let lengths: Vec<usize> = (0..LENGTHS.len())
+            .map(|at| LENGTHS[(at * 5 + round) % LENGTHS.len()])
+            .collect();
+        for (index, length) in lengths.iter().enumerate() {
+            talk.receive(index, |sge| vec![sge]);
+            talk.send(index, *length);
+        }
+        assert_eq!(talk.settle(lengths.len()), lengths);
+        assert_eq!(talk.both.carrier(0), Some(Carrier::ShortRing));
+        talk.check(&lengths);
+        fetched += lengths.iter().filter(|length| **length > LONGEST).count() as u64;
+    }
+    assert!(talk.fetched() - before >= fetched);
+}
+
+#[test]
+fn what_is_fetched_keeps_its_place_among_others() {
+    run_without_thread("alone_fetched");
+}
+
+#[test]
+#[ignore = "run by the test below"]
+fn alone_taken_back() {
+    let mut talk = Talk::new();
+    // Its bytes cannot be fetched any more when the receive comes: it, and what is behind it, has
+    // an end all the same.
+    let lost = Buffer::new(&talk.both.sides[0].end.pd, pattern(LONGEST, 3));
+    let sge = lost.sge(0, LONGEST);
+    let number = talk.both.next;
+    talk.both.next += 1;
+    talk.both.sides[0].end.send(number, SendOp::Send, vec![sge]);
+    drop(lost);
+    talk.receive(0, |sge| vec![sge]);
+    let a = &talk.both.sides[0].end;
+    let wc = next_completion(&a.cq);
+    assert_eq!((wc.wr_id, wc.status), (number, WcStatus::LocProtErr));
+    assert!(
+        talk.to.snapshot().iter().all(|byte| *byte == 0),
+        "nothing came"
+    );
+}
+
+#[test]
+fn what_was_taken_back_before_it_was_fetched_does_not_arrive() {
+    run_without_thread("alone_taken_back");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{bytes, expect_more, seeds};
 use ferroce_proto::ids::{Key, Srqn};
 use ferroce_proto::mr::{Memory, Piece, Span};
-use ferroce_proto::rc::{FastHead, FastOutcome, LinkTraits, LongMessage, cut};
+use ferroce_proto::rc::{FastHead, FastOutcome, LinkTraits, LongBody, LongMessage, cut};
 use ferroce_proto::testkit::{Arena, Node, Pair, Rng, Setup, Side, remote, wr};
 use ferroce_proto::verbs::{
     AttrMask, Mtu, PathMigState, Payload, PostError, QpAttr, QpState, RecvWr, SendFlags, SendOp,
@@ -387,9 +387,10 @@ impl Ends {
 /// The one packet of a message, and the bytes of those that it is to be cut into.
 fn whole(message: LongMessage<'_>, memory: &Arena) -> Option<(Vec<u8>, u32)> {
     let mut whole = message.head.map(u32::to_ne_bytes).concat();
-    match message.payload {
-        Piece::Inline(data) => whole.extend_from_slice(data),
-        Piece::Registered(span) => memory.append(span, &mut whole).ok()?,
+    match message.body {
+        LongBody::Bytes(Piece::Inline(data)) => whole.extend_from_slice(data),
+        LongBody::Bytes(Piece::Registered(span)) => memory.append(span, &mut whole).ok()?,
+        LongBody::Place(_) => panic!("no rendezvous"),
     }
     whole.resize(whole.len().next_multiple_of(4), 0);
     Some((whole, message.packet))

@@ -1,15 +1,20 @@
 //! Long SENDs whose bytes the responder's owner fetches: one packet each, and by packets like any
 //! other where that cannot be.
-#![expect(clippy::cast_possible_truncation, reason = "test data is small")]
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::unwrap_used,
+    reason = "tests, and their data is small"
+)]
 
 mod common;
 
 use common::{SOON, bytes, seeds, sent, until_sent};
+use ferroce_proto::ids::{Msn, Qpn};
 use ferroce_proto::mr::{Access, Rights};
-use ferroce_proto::rc::{LinkTraits, MIN_RENDEZVOUS};
-use ferroce_proto::testkit::{Arena, Pair, Rng, Setup, Side, remote, wr};
-use ferroce_proto::verbs::{QpState, SendOp, WcImm, WcOpcode, WcStatus};
-use ferroce_proto::wire::Opcode;
+use ferroce_proto::rc::{FastOutcome, LinkTraits, LongBody, MIN_RENDEZVOUS};
+use ferroce_proto::testkit::{Arena, Node, Pair, Rng, Setup, Side, remote, wr};
+use ferroce_proto::verbs::{QpState, SendOp, SendWr, WcImm, WcOpcode, WcStatus};
+use ferroce_proto::wire::{AtomicEth, Brief, BriefSend, Bth, Opcode, Packet};
 
 const TOKEN: u64 = 0x1234_5678_9abc_def1;
 const LONG: u32 = MIN_RENDEZVOUS + 100;
@@ -247,4 +252,100 @@ fn whatever_is_refused_everything_arrives_once_and_in_order() {
         let rendezvous = pair.b.results.rendezvous.len();
         assert!(rendezvous > 0, "seed {seed}");
     }
+}
+
+/// Where the byte with the request for an acknowledgement is in a header, and what clears it: what
+/// is in a short ring is acknowledged without packets.
+const ACK_REQ_AT: usize = 8;
+const NO_ACK_REQ: u8 = 0x7f;
+
+/// Sends a long message the general way, as packets of a short ring. Returns the packet.
+fn general(pair: &mut Pair, request: SendWr) -> Vec<u8> {
+    let (now, mut out) = (pair.now, Vec::new());
+    pair.send(Side::A, request);
+    assert!(pair.a.with(now, |qp, cx| qp.poll_transmit(cx, &mut out)));
+    let mut none = Vec::new();
+    assert!(!pair.a.with(now, |qp, cx| qp.poll_transmit(cx, &mut none)));
+    let mut quiet = out.clone();
+    quiet[ACK_REQ_AT] &= NO_ACK_REQ;
+    let packet = Packet::parse(&quiet).unwrap();
+    assert!(pair.b.with(now, |qp, cx| qp.on_packet(cx, &packet)));
+    let ack = Bth::new(Opcode::RC_ACKNOWLEDGE, packet.bth.dest_qp, packet.bth.psn);
+    let ack = Brief::acknowledgement(&ack, Msn::new(0));
+    let ack = Packet::parse(&ack).unwrap();
+    assert!(pair.a.with(now, |qp, cx| qp.on_packet(cx, &ack)));
+    out
+}
+
+/// The same, the fast way.
+fn fast(pair: &mut Pair, request: &SendWr) -> Vec<u8> {
+    let Node { qp, rights, .. } = &mut pair.a;
+    assert!(qp.fast_head().is_some());
+    let send = request.as_plain().unwrap();
+    let mut opens = &*rights;
+    let message = qp.prepare_long(&mut opens, &send).unwrap();
+    let LongBody::Place(place) = message.body else {
+        panic!("it is to be fetched");
+    };
+    let head = message.head;
+    qp.commit_rendezvous(request.clone());
+    let psn = qp.last_psn();
+    let Node {
+        qp,
+        rights,
+        results,
+        ..
+    } = &mut pair.b;
+    let to = Qpn::new(u32::from_be(head[1]));
+    let rendezvous = qp.rendezvous_in(AtomicEth::from_bytes(&place)).unwrap();
+    let message = BriefSend::parse_rendezvous(head, rendezvous.len as usize, to).unwrap();
+    let message = BriefSend {
+        ack_req: false,
+        ..message
+    };
+    assert!(qp.is_ready_to_take());
+    let mut fetched = 0;
+    let fetch = |span: ferroce_proto::mr::Span<'_>| {
+        fetched = span.len();
+        Ok(())
+    };
+    let taken = qp.take_fast((&mut &*rights, fetch), results, &message);
+    assert_eq!(
+        (taken, fetched),
+        (FastOutcome::Done, rendezvous.len as usize)
+    );
+    results.rendezvous.push(rendezvous);
+    let Node { qp, results, .. } = &mut pair.a;
+    assert_eq!(qp.acknowledge_fast(results, psn), FastOutcome::Done);
+    [head.map(u32::to_ne_bytes).as_flattened(), &place].concat()
+}
+
+#[test]
+fn the_fast_way_leaves_what_the_general_way_leaves() {
+    let [mut one, mut other] = [(), ()].map(|()| pair(Setup::default()));
+    // The first one measures the round trip.
+    for pair in [&mut one, &mut other] {
+        recv(pair, 99, (0, 8));
+        send(pair, 99, (0, 8));
+        until_sent(pair, Side::A, 1);
+    }
+    other.b.results.fetches = 9;
+    for n in 0..9 {
+        let len = LONG + 1000 * n;
+        let request = |pair: &Pair| wr(n.into(), SendOp::Send, vec![pair.sge(Side::A, 8, len)]);
+        for pair in [&mut one, &mut other] {
+            recv(pair, n.into(), (0, len));
+        }
+        let (a, b) = (request(&one), request(&other));
+        assert_eq!(fast(&mut one, &a), general(&mut other, b));
+        let all = [&one, &other].map(|pair| {
+            let (a, b) = (&pair.a, &pair.b);
+            format!(
+                "{:?} {:?}\n{:?} {:?}",
+                a.qp, a.results.send, b.qp, b.results.recv
+            )
+        });
+        assert!(all[0] == all[1], "message {n}\n{}\n{}", all[0], all[1]);
+    }
+    assert_eq!(one.b.results.rendezvous, other.b.results.rendezvous);
 }

@@ -24,6 +24,12 @@ pub struct WaitingMessage {
 }
 
 impl WaitingMessage {
+    /// The position behind it.
+    #[must_use]
+    pub fn next(&self) -> u32 {
+        self.at.wrapping_add(1)
+    }
+
     /// Number of packets that it is as long as.
     #[must_use]
     #[inline]
@@ -132,10 +138,15 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
     /// what is behind it to `room`, which is as long. The producer learns of it by
     /// [`publish`](Self::publish) or by an answer that says so.
     pub fn take(&mut self, waiting: WaitingMessage, room: &mut [u8]) -> Head {
-        self.area.copy_out(waiting.place, &mut room[..waiting.rest]);
+        self.read(waiting, &mut room[..waiting.rest]);
         let head = self.head(waiting);
         self.pass(waiting);
         head
+    }
+
+    /// Copies what is behind the head of that message to `room`, which is as long. It stays there.
+    pub fn read(&self, waiting: WaitingMessage, room: &mut [u8]) {
+        self.area.copy_out(waiting.place, room);
     }
 
     /// The head of the message that [`look`](Self::look) has found just now.
@@ -158,7 +169,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
     /// That message is taken.
     #[inline]
     pub fn pass(&mut self, waiting: WaitingMessage) {
-        let next = waiting.at.wrapping_add(1);
+        let next = waiting.next();
         self.area.will_look(next, waiting.rest);
         self.at = Some(next);
     }

@@ -72,7 +72,7 @@ use crate::verbs::{PostError, QpEvent, QpState, QpType, RecvWr, SendOp, SendWr};
 use crate::wire::Packet;
 
 pub use self::fast::cut::cut;
-pub use self::fast::long::LongMessage;
+pub use self::fast::long::{LongBody, LongMessage};
 pub use self::fast::send::{FastHead, FastOutcome};
 pub use self::fast::short::MAX_SHORT;
 pub use self::rendezvous::{MAX_RENDEZVOUS, MIN_RENDEZVOUS, Rendezvous};

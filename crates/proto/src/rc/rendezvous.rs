@@ -63,14 +63,13 @@ pub(super) struct RendezvousSender {
     pub(super) token: Option<u64>,
     /// Most bytes of a plain SEND that goes some other way, see
     /// [`RcQp::set_rendezvous_threshold`].
-    threshold: u32,
+    pub(super) threshold: u32,
     back_off: BackOff,
 }
 
 impl RendezvousSender {
     /// Returns the token for a work request that is to go by rendezvous.
     pub(super) fn token_for(&mut self, wr: &SendWr) -> Option<u64> {
-        let token = self.token?;
         let kind = matches!(
             wr.op,
             SendOp::Send | SendOp::SendImm(_) | SendOp::WriteImm(..)
@@ -81,15 +80,29 @@ impl RendezvousSender {
         let [sge] = sges[..] else {
             return None;
         };
-        let is_short = wr.op == SendOp::Send && sge.length <= self.threshold;
-        if !kind || is_short || !(MIN_RENDEZVOUS..=MAX_RENDEZVOUS).contains(&sge.length) {
-            return None;
-        }
-        if !self.back_off.tries() {
+        let threshold = if wr.op == SendOp::Send {
+            self.threshold
+        } else {
+            0
+        };
+        let token = self.token_of(sge.length, threshold).filter(|_| kind)?;
+        if !self.tries() {
             self.back_off.pass();
             return None;
         }
         Some(token)
+    }
+
+    /// Returns the token for a work request with so many bytes in one piece, more than `threshold`,
+    /// if it is to go by rendezvous.
+    pub(super) fn token_of(&self, length: u32, threshold: u32) -> Option<u64> {
+        let lengths = MIN_RENDEZVOUS.max(threshold + 1)..=MAX_RENDEZVOUS;
+        self.token.filter(|_| lengths.contains(&length))
+    }
+
+    /// Whether a rendezvous is to be tried, after the last refusal.
+    pub(super) fn tries(&self) -> bool {
+        self.back_off.tries()
     }
 
     /// The peer has taken a rendezvous.
@@ -108,15 +121,39 @@ impl RcQp {
     }
 
     /// SENDs of `bytes` bytes or less that are posted from here on do not go by rendezvous: there
-    /// is a faster way for them.
+    /// is a faster way for them. [`prepare_long`](Self::prepare_long) excepts those that are alone.
     pub fn set_rendezvous_threshold(&mut self, bytes: u32) {
         self.requester.rendezvous.threshold = bytes;
+    }
+
+    /// What a packet of the peer says of the bytes of a SEND, if [`take_fast`](Self::take_fast) may
+    /// fetch them: not so many that the peer would have to be asked in between whether it takes its
+    /// memory back.
+    #[must_use]
+    pub fn rendezvous_in(&self, request: AtomicEth) -> Option<Rendezvous> {
+        let found = Rendezvous::of(self.shared.attr.dest_qp_num, request)?;
+        (found.len <= PART).then_some(found)
     }
 
     /// Returns the token with which SENDs go by rendezvous now.
     #[must_use]
     pub fn rendezvous(&self) -> Option<u64> {
         self.requester.rendezvous.token
+    }
+}
+
+impl Rendezvous {
+    /// What a packet of a queue pair says of the bytes of a message.
+    fn of(from: Qpn, request: AtomicEth) -> Option<Self> {
+        let len = u32::try_from(request.compare).ok()?;
+        let is_some_length = (1..=MAX_RENDEZVOUS).contains(&len);
+        is_some_length.then_some(Self {
+            from,
+            token: request.swap_or_add,
+            key: request.rkey,
+            addr: request.va,
+            len,
+        })
     }
 }
 
@@ -159,11 +196,10 @@ impl Responder {
         target: Target,
     ) -> Result<(), Stop> {
         let psn = packet.bth.psn;
-        let len = u32::try_from(request.compare)
-            .ok()
-            .filter(|len| (1..=MAX_RENDEZVOUS).contains(len))
-            .filter(|len| may_write(shared, packet.ext.reth.as_ref(), *len))
+        let rendezvous = Rendezvous::of(shared.attr.dest_qp_num, request)
+            .filter(|found| may_write(shared, packet.ext.reth.as_ref(), found.len))
             .ok_or_else(|| Reject::invalid(psn))?;
+        let len = rendezvous.len;
         self.take_recv(shared, cx, target)?;
         let place = match packet.ext.reth {
             Some(reth) => RendezvousDestination::Region(reth, target.accessor(shared)),
@@ -174,13 +210,6 @@ impl Responder {
             // The requester is about to send it by packets.
             return Err(Stop::NotFetched);
         }
-        let rendezvous = Rendezvous {
-            from: shared.attr.dest_qp_num,
-            token: request.swap_or_add,
-            key: request.rkey,
-            addr: request.va,
-            len,
-        };
         self.fetch(cx, &rendezvous, &place)?;
         let imm = packet.ext.imm.map(WcImm::Imm);
         self.complete_recv(shared, cx, packet, opcode, len, imm)?;

@@ -62,10 +62,13 @@ impl Wqe {
         }
     }
 
-    /// Whether it is a message that an acknowledgement answers, of packets that have its bytes.
+    /// Bytes that all of its packets take of the window: of a rendezvous as those of one packet.
     #[inline]
-    pub(super) fn is_message(&self) -> bool {
-        self.wr.op.is_send() && self.rendezvous.is_none()
+    pub(super) fn weight(&self, mtu: u32) -> u32 {
+        match self.rendezvous {
+            None => self.length,
+            Some(_) => self.length.min(mtu),
+        }
     }
 
     /// XRC: the shared receive queue that every packet names.
@@ -236,33 +239,40 @@ impl SendQueue {
 }
 
 impl SendQueue {
-    /// Appends a message that has been sent, behind others that have. Returns its bytes and
-    /// packets.
+    /// Appends a message that has been sent, behind others that have; `rendezvous`: with this
+    /// token. Returns the bytes that it takes of the window, and its packets.
     #[expect(
         clippy::inline_always,
         reason = "a few words, which are not to go through memory"
     )]
     #[inline(always)]
-    pub(super) fn push_sent(&mut self, wr: SendWr, shared: &QpShared) -> (u32, u32) {
+    pub(super) fn push_sent(
+        &mut self,
+        wr: SendWr,
+        shared: &QpShared,
+        rendezvous: Option<u64>,
+    ) -> (u32, u32) {
         let length = u32::try_from(payload_len(&wr.payload))
             .expect("invariant: what is sent at once is shorter than that");
-        let packets = if length <= shared.mtu() {
+        let packets = if length <= shared.mtu() || rendezvous.is_some() {
             1
         } else {
             packets_of(length, shared.attr.path_mtu)
         };
-        self.ring.push_back(Wqe {
+        let wqe = Wqe {
             wr,
             start: self.tail,
             packets,
-            rendezvous: None,
+            rendezvous,
             length,
             repeated: false,
             placed: false,
-        });
+        };
+        let weight = wqe.weight(shared.mtu());
+        self.ring.push_back(wqe);
         self.tail += u64::from(packets);
         self.cursor += 1;
-        (length, packets)
+        (weight, packets)
     }
 }
 

@@ -33,6 +33,8 @@ pub struct BriefSend {
     pub ack_req: bool,
     /// Number of its bytes.
     pub len: usize,
+    /// Its bytes are fetched ([`Opcode::RENDEZVOUS`]): it has one PSN, whatever its length.
+    pub is_fetched: bool,
 }
 
 impl BriefSend {
@@ -44,6 +46,7 @@ impl BriefSend {
             solicited: bth.solicited,
             ack_req: bth.ack_req,
             len,
+            is_fetched: false,
         }
     }
 
@@ -53,22 +56,43 @@ impl BriefSend {
     #[must_use]
     #[inline]
     pub fn parse(head: [u32; 3], rest: usize, to: Qpn) -> Option<Self> {
+        let pad = (u32::from_be(head[0]) >> PAD_SHIFT & 3) as usize;
+        Self::of_words(PLAIN, head, rest.checked_sub(pad)?, to)
+    }
+
+    /// As [`parse`](Self::parse), for the header of a packet that says where the bytes of a SEND
+    /// are, which are `len` by what follows it ([`Opcode::RENDEZVOUS`]).
+    #[must_use]
+    pub fn parse_rendezvous(head: [u32; 3], len: usize, to: Qpn) -> Option<Self> {
+        let has_pad = u32::from_be(head[0]) >> PAD_SHIFT & 3 != 0;
+        let message = Self::of_words(RENDEZVOUS, head, len, to).filter(|_| !has_pad)?;
+        Some(Self {
+            is_fetched: true,
+            ..message
+        })
+    }
+
+    /// A message of `len` bytes for a queue pair, if its header begins with `plain`, but for flags.
+    #[inline]
+    fn of_words(plain: u32, head: [u32; 3], len: usize, to: Qpn) -> Option<Self> {
         let [first, second, third] = head.map(u32::from_be);
-        if first & !FREE_FLAGS != PLAIN || Qpn::new(second) != to || to.get() == 0 {
+        if first & !FREE_FLAGS != plain || Qpn::new(second) != to || to.get() == 0 {
             return None;
         }
-        let pad = (first >> PAD_SHIFT & 3) as usize;
         Some(Self {
             psn: Psn::new(third),
             solicited: first & SOLICITED != 0,
             ack_req: third >> 31 != 0,
-            len: rest.checked_sub(pad)?,
+            len,
+            is_fetched: false,
         })
     }
 }
 
 /// First word of the header of a SEND Only, with the default partition key and no flags.
 const PLAIN: u32 = (SEND.0 as u32) << 24 | DEFAULT_PKEY as u32;
+/// The same of [`Opcode::RENDEZVOUS`].
+const RENDEZVOUS: u32 = (Opcode::RENDEZVOUS.0 as u32) << 24 | DEFAULT_PKEY as u32;
 /// Flag SE in the first word.
 const SOLICITED: u32 = 0x80 << 16;
 /// Where the pad count is in the first word.

@@ -65,7 +65,12 @@ pub struct AtomicEth {
 }
 
 impl AtomicEth {
-    fn from_bytes(bytes: &[u8; 28]) -> Self {
+    /// Number of its bytes.
+    pub const LEN: usize = 28;
+
+    /// Reads it.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let word = |at: usize| core::array::from_fn::<u8, 8, _>(|i| bytes[at + i]);
         let [k0, k1, k2, k3, ..] = word(8);
         Self {
@@ -76,11 +81,19 @@ impl AtomicEth {
         }
     }
 
+    /// As it is in a packet.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&self.va.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.rkey.0.to_be_bytes());
+        bytes[12..20].copy_from_slice(&self.swap_or_add.to_be_bytes());
+        bytes[20..].copy_from_slice(&self.compare.to_be_bytes());
+        bytes
+    }
+
     fn emit(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.va.to_be_bytes());
-        out.extend_from_slice(&self.rkey.0.to_be_bytes());
-        out.extend_from_slice(&self.swap_or_add.to_be_bytes());
-        out.extend_from_slice(&self.compare.to_be_bytes());
+        out.extend_from_slice(&self.to_bytes());
     }
 }
 

@@ -16,7 +16,7 @@ use crate::base::carrier::Carrier;
 use crate::base::counters::DirectWay;
 use crate::base::refusal::Refusal;
 use crate::link::path::{Path, PathReport};
-use crate::services::direct::{Copied, DirectRequest};
+use crate::services::direct::{Copied, DirectRequest, KnownPeer};
 
 /// Bytes of a copy that takes longer than programs are between two polls.
 const LONG_COPY: u32 = 8 << 10;
@@ -254,10 +254,16 @@ impl Qp {
         result
     }
 
-    /// Copies the bytes of a rendezvous. Returns whether all of them are there.
-    pub(super) fn fetch(&self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
+    /// Copies the bytes of a rendezvous. `known` is what the queue pair knows of its peer. Returns
+    /// whether all of them are there.
+    pub(super) fn fetch(
+        &self,
+        rendezvous: &Rendezvous,
+        known: &mut KnownPeer,
+        to: &[Piece<'_>],
+    ) -> bool {
         let boards = &self.services().boards;
-        let fetch = || boards.fetch(rendezvous, clock::monotonic(), to);
+        let fetch = || boards.fetch(rendezvous, known, clock::monotonic(), to);
         let fetched = self.copy(rendezvous.len, fetch);
         let counters = self.pd.context().device().counters();
         match fetched {

@@ -42,9 +42,9 @@ impl Qp {
     pub fn post_one_send(&self, wr: SendWr) -> Result<(), Error> {
         let mut fast = self.lock_fast();
         if let Some(send) = wr.as_plain()
-            && let Some(completes_early) = fast.put_out_of_line(&send)
+            && let Some(put) = fast.put_out_of_line(&send)
         {
-            fast.commit(wr, completes_early);
+            fast.commit(wr, put);
             return Ok(());
         }
         self.post_generally(fast, wr)
@@ -56,11 +56,11 @@ impl Qp {
     #[inline]
     pub fn post_plain_send(&self, send: &PlainSend<'_>) -> bool {
         let mut fast = self.lock_fast();
-        let completes_early = fast.put(send);
-        if let Some(completes_early) = completes_early {
-            fast.commit(*send, completes_early);
+        let put = fast.put(send);
+        if let Some(put) = put {
+            fast.commit(*send, put);
         }
-        completes_early.is_some()
+        put.is_some()
     }
 
     #[cold]

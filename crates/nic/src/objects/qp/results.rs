@@ -13,6 +13,7 @@ use ferroce_proto::verbs::{QpEvent, QpType, Wc, WcOpcode, WcStatus};
 use super::Qp;
 use crate::Srq;
 use crate::objects::cq::DirectDelivery;
+use crate::services::direct::KnownPeer;
 
 /// Takes what the transport has to say to the program.
 pub(super) struct Results<'a, 'c> {
@@ -102,7 +103,7 @@ impl Sink for Results<'_, '_> {
     }
 
     fn fetch(&mut self, rendezvous: &Rendezvous, to: &[Piece<'_>]) -> bool {
-        self.qp.fetch(rendezvous, to)
+        self.qp.fetch(rendezvous, &mut KnownPeer::default(), to)
     }
 
     fn end_grant(&mut self) {

@@ -133,18 +133,19 @@ impl Boards {
         found.map_err(|e| on_failure(peer, request.from, CopyFailure::Mapped(e)))
     }
 
-    /// Fetches the bytes of a rendezvous into memory of this process.
+    /// Fetches the bytes of a rendezvous into memory of this process. `known` is what the queue
+    /// pair knows of its peer.
     ///
     /// # Errors
     /// Why it cannot be done, or not for certain. A part of it may have been done then.
     pub(crate) fn fetch(
         &self,
         rendezvous: &Rendezvous,
+        known: &mut KnownPeer,
         now: Time,
         to: &[Piece<'_>],
     ) -> Result<Copied, Refusal> {
-        let mut known = KnownPeer::default();
-        let (own, peer) = self.usable(&mut known, rendezvous.from, now)?;
+        let (own, peer) = self.usable(known, rendezvous.from, now)?;
         let named = Named {
             qpn: rendezvous.from,
             key: rendezvous.key,

@@ -6,21 +6,54 @@ use crate::mr::{Opens, Piece};
 use crate::rc::RcQp;
 use crate::rc::config::{QpShared, packets_of};
 use crate::rc::requester::Requester;
+use crate::rc::send_queue::Wqe;
 use crate::verbs::{PlainPayload, PlainSend};
-use crate::wire::pad_count;
+use crate::wire::{AtomicEth, Bth, Opcode, pad_count};
 
 /// A SEND of any length that goes as one packet. It takes as many PSNs as packets of the path MTU:
-/// [`cut`](super::cut::cut) makes those of it.
+/// [`cut`](super::cut::cut) makes those of it. If it goes by rendezvous, it takes one.
 #[derive(Clone, Copy, Debug)]
 pub struct LongMessage<'a> {
     /// Header of the one packet, with the first PSN; as words in memory.
     pub head: [u32; 3],
-    /// Bytes behind that, without pad.
-    pub payload: Piece<'a>,
+    /// What is behind that, without pad.
+    pub body: LongBody<'a>,
     /// Bytes of each of the packets that its PSNs stand for, but the last one.
     pub packet: u32,
     /// Number of these.
     pub packets: u32,
+}
+
+/// What is behind the header of a SEND that goes as one packet.
+#[derive(Clone, Copy, Debug)]
+pub enum LongBody<'a> {
+    /// Its bytes.
+    Bytes(Piece<'a>),
+    /// Where its bytes are, as an [`AtomicEth`]: it goes by rendezvous.
+    Place([u8; AtomicEth::LEN]),
+}
+
+impl LongBody<'_> {
+    /// Number of bytes behind the header.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(piece) => piece.len(),
+            Self::Place(place) => place.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the message goes by rendezvous.
+    #[must_use]
+    pub const fn is_place(&self) -> bool {
+        matches!(self, Self::Place(_))
+    }
 }
 
 impl RcQp {
@@ -35,47 +68,75 @@ impl RcQp {
         if self.is_send_queue_full() {
             return None;
         }
-        self.long_message(opens, send)
+        let length = payload_of(&self.shared, send)?;
+        let rendezvous = &self.requester.rendezvous;
+        // One copy takes less time than two, one after the other. In a stream both ends copy at the
+        // same time.
+        let is_alone = !self.is_unanswered() && rendezvous.tries();
+        let threshold = if is_alone { 0 } else { rendezvous.threshold };
+        let token = rendezvous.token_of(length, threshold);
+        // The general way counts the messages until the next try.
+        if token.is_some() && !rendezvous.tries() {
+            return None;
+        }
+        self.long_message(opens, send, token)
     }
 
-    /// The next work request that is queued and not sent, if it is a SEND of one piece. `None` also
-    /// if anything else is to be sent before it.
+    /// Bytes behind its header that the next work request takes as one packet, if it is queued, not
+    /// sent, and a SEND of one piece. `None` also if anything else is to be sent before it.
     #[must_use]
-    pub fn next_queued(&self) -> Option<PlainSend<'_>> {
+    pub fn next_queued(&self) -> Option<usize> {
+        let (wqe, send) = self.queued_send()?;
+        let is_place = wqe.rendezvous.is_some();
+        Some(if is_place {
+            AtomicEth::LEN
+        } else {
+            send.payload.len()
+        })
+    }
+
+    /// The work request of [`next_queued`](Self::next_queued).
+    fn queued_send(&self) -> Option<(&Wqe, PlainSend<'_>)> {
         let (shared, requester) = (&self.shared, &self.requester);
         let wqe = requester.queue.at_cursor()?;
         let is_next = is_usual(shared)
             && requester.is_quiet(shared)
             && requester.flight.next() == wqe.start
-            && !requester.peer_gone
-            && wqe.rendezvous.is_none();
-        wqe.wr.as_plain().filter(|_| is_next)
+            && !requester.peer_gone;
+        let send = wqe.wr.as_plain().filter(|_| is_next)?;
+        Some((wqe, send))
     }
 
     /// As [`prepare_long`](Self::prepare_long), for [`next_queued`](Self::next_queued). Once the
     /// message is where the peer finds it, call [`commit_queued`](Self::commit_queued).
     pub fn prepare_queued<'r>(&'r self, opens: &'r mut impl Opens) -> Option<LongMessage<'r>> {
-        self.long_message(opens, &self.next_queued()?)
+        let (wqe, send) = self.queued_send()?;
+        self.long_message(opens, &send, wqe.rendezvous)
     }
 
     /// The queued SEND that [`prepare_queued`](Self::prepare_queued) has prepared is sent.
     pub fn commit_queued(&mut self) {
-        let requester = &mut self.requester;
+        let (requester, mtu) = (&mut self.requester, self.shared.mtu());
         let wqe = requester.queue.at_cursor();
-        let (length, packets) = wqe.map_or((0, 0), |wqe| (wqe.length, wqe.packets));
+        let (weight, packets) = wqe.map_or((0, 0), |wqe| (wqe.weight(mtu), wqe.packets));
         requester.queue.advance_cursor();
-        requester.on_message_sent(length, packets);
+        requester.on_message_sent(weight, packets);
         self.requester_turn = true;
     }
 
-    /// A SEND that may go out now as one packet, however long it is.
+    /// A SEND that may go out now as one packet, however long it is; by rendezvous, if there is a
+    /// `token`.
     fn long_message<'r>(
         &self,
         opens: &'r mut impl Opens,
         send: &PlainSend<'r>,
+        token: Option<u64>,
     ) -> Option<LongMessage<'r>> {
         let shared = &self.shared;
         let len = payload_of(shared, send)?;
+        if let Some(token) = token {
+            return self.rendezvous_message(opens, send, (len, token));
+        }
         let packets = packets_of(len, shared.attr.path_mtu);
         if !self.requester.has_room_for(shared, len, packets) {
             return None;
@@ -87,9 +148,47 @@ impl RcQp {
         let header = self.requester.send_header(shared, send.flags);
         Some(LongMessage {
             head: header.to_words(pad_count(len as usize)),
-            payload,
+            body: LongBody::Bytes(payload),
             packet: shared.mtu(),
             packets,
+        })
+    }
+
+    /// The packet of a SEND of `len` bytes that says where they are.
+    fn rendezvous_message<'r>(
+        &self,
+        opens: &mut impl Opens,
+        send: &PlainSend<'_>,
+        (len, token): (u32, u64),
+    ) -> Option<LongMessage<'r>> {
+        let shared = &self.shared;
+        let PlainPayload::Sge(sge) = send.payload else {
+            return None;
+        };
+        // The peer fetches the bytes, so a bad key must be found here.
+        let is_open = open(shared, opens, sge).is_some();
+        if !is_open
+            || !self
+                .requester
+                .has_room_for(shared, len.min(shared.mtu()), 1)
+        {
+            return None;
+        }
+        let place = AtomicEth {
+            va: sge.addr,
+            rkey: sge.lkey,
+            swap_or_add: token,
+            compare: len.into(),
+        };
+        let header = Bth {
+            opcode: Opcode::RENDEZVOUS,
+            ..self.requester.send_header(shared, send.flags)
+        };
+        Some(LongMessage {
+            head: header.to_words(0),
+            body: LongBody::Place(place.to_bytes()),
+            packet: shared.mtu(),
+            packets: 1,
         })
     }
 }

@@ -105,7 +105,7 @@ impl RcQp {
 impl Responder {
     /// Takes a SEND between two messages, if it is what is expected and there is a receive of one
     /// piece for it that is open: `write` copies its bytes there. It has as many PSNs as packets of
-    /// its bytes would have.
+    /// its bytes would have, unless they are fetched.
     #[expect(
         clippy::inline_always,
         reason = "a completion is not to go through memory"
@@ -123,6 +123,9 @@ impl Responder {
         if message.psn != self.expected {
             return None;
         }
+        if message.is_fetched && self.not_fetched == Some(message.psn) {
+            return None;
+        }
         let recv = self.recv.pop_front()?;
         let Some(byte_len) = place(shared, (opens, write), &recv, message.len) else {
             // The message gets an error or the general way, which must find the receive in its
@@ -135,7 +138,7 @@ impl Responder {
             ..recv_completion(shared, &recv)
         };
         self.begin_in_turn();
-        let more = byte_len > shared.mtu();
+        let more = byte_len > shared.mtu() && !message.is_fetched;
         if more {
             self.took_all_but_last(packets_of(byte_len, shared.attr.path_mtu));
         }

@@ -142,8 +142,17 @@ impl RcQp {
     #[inline(always)]
     pub fn commit_fast(&mut self, wr: impl Into<SendWr>) {
         let requester = &mut self.requester;
-        let (length, packets) = requester.queue.push_sent(wr.into(), &self.shared);
-        requester.on_message_sent(length, packets);
+        let (weight, packets) = requester.queue.push_sent(wr.into(), &self.shared, None);
+        requester.on_message_sent(weight, packets);
+        self.requester_turn = true;
+    }
+
+    /// As [`commit_fast`](Self::commit_fast), for a SEND whose packet says where its bytes are.
+    pub fn commit_rendezvous(&mut self, wr: impl Into<SendWr>) {
+        let requester = &mut self.requester;
+        let token = requester.rendezvous.token;
+        let (weight, packets) = requester.queue.push_sent(wr.into(), &self.shared, token);
+        requester.on_message_sent(weight, packets);
         self.requester_turn = true;
     }
 }
@@ -256,19 +265,23 @@ impl Requester {
         sink: &mut impl Sink,
         last: u64,
     ) -> Option<(u64, FastOutcome)> {
-        let wqe = self.queue.front().filter(|wqe| wqe.is_message())?;
+        let wqe = self.queue.front().filter(|wqe| wqe.wr.op.is_send())?;
         let is_whole = wqe.start == self.flight.oldest() && wqe.end() <= last + 1;
         // A longer message that is acknowledged in parts is for the general way.
         if wqe.packets > 1 && !is_whole {
             return None;
         }
-        let (packets, cost) = (wqe.packets, cost_of(wqe.length, wqe.packets));
+        let cost = cost_of(wqe.weight(shared.mtu()), wqe.packets);
+        let (packets, is_rendezvous) = (wqe.packets, wqe.rendezvous.is_some());
         // `sq_sig_all` of ibv_create_qp(3) and IBV_SEND_SIGNALED of ibv_post_send(3).
         let signalled = shared.config.sq_sig_all || wqe.wr.flags.contains(SendFlags::SIGNALED);
         let wc = signalled.then(|| completion(shared, &wqe.wr));
         self.queue.drop_front();
         self.moved = Moved::default();
         self.flight.on_message_acknowledged(packets, cost);
+        if is_rendezvous {
+            self.rendezvous.on_taken();
+        }
         if wc.is_some_and(|wc| !sink.send_completion(wc, false)) {
             return Some((cost, FastOutcome::Overflow));
         }
@@ -284,13 +297,13 @@ impl Requester {
             && flight.has_room(flight.next() + 1, cost_of(len, 1), self.most())
     }
 
-    /// A message was sent, all of it.
+    /// A message was sent, all of it, that takes `weight` bytes of the window.
     #[inline]
-    pub(super) fn on_message_sent(&mut self, length: u32, packets: u32) {
+    pub(super) fn on_message_sent(&mut self, weight: u32, packets: u32) {
         self.waiting.pass();
         self.unasked = 0;
         let to = self.flight.next() + u64::from(packets);
-        self.flight.on_sent(to, cost_of(length, packets), false);
+        self.flight.on_sent(to, cost_of(weight, packets), false);
     }
 
     /// The header of the next packet, if that is a SEND.

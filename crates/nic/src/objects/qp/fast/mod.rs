@@ -1,13 +1,14 @@
 //! Short rings: memory that this queue pair and its peer in another process have for their small
 //! packets alone (`ferroce_os::ring`).
 //!
-//! A short ring carries what would go through the ring: packets, or a SEND in one piece that takes
-//! as many PSNs as it would have packets. So the general way can take up after each of them. The
-//! first SEND of a queue pair offers a short ring; once the other side has accepted it, a *run*
-//! begins, by a word behind all packets that went through the ring before. Whatever goes as a
-//! packet by the ring ends the run, and the receiver takes all that is in its short ring before it
-//! looks at a packet from the ring. So both together keep the order in which packets were sent.
-//! While the short ring is full, SENDs stay in the send queue, and go when the receiver has read.
+//! A short ring carries what would go through the ring: packets, a SEND in one piece that takes as
+//! many PSNs as it would have packets, or the packet that says where the bytes of a SEND are. So the
+//! general way can take up after each of them. The first SEND of a queue pair offers a short ring;
+//! once the other side has accepted it, a *run* begins, by a word behind all packets that went
+//! through the ring before. Whatever goes as a packet by the ring ends the run, and the receiver
+//! takes all that is in its short ring before it looks at a packet from the ring. So both together
+//! keep the order in which packets were sent. While the short ring is full, SENDs stay in the send
+//! queue, and go when the receiver has read.
 //!
 //! How far the receiver has read is an acknowledgement for a sender that looks there. A sender that
 //! sleeps gets an acknowledgement by the ring. Where the program has always answered a message with
@@ -46,10 +47,11 @@ use ferroce_os::memory::RawMemory;
 use ferroce_os::ring::{Head, LONGEST_IN_SLOT, LONGEST_REST, Long, ShortRingRefusal};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::mr::{Memory as _, Piece, Unmapped};
-use ferroce_proto::rc::LongMessage;
+use ferroce_proto::rc::{LongBody, LongMessage};
 use ferroce_proto::time::Time;
 
 use self::early_completion::Checked;
+pub(super) use self::prepare::Put;
 use self::receive::Receiving;
 use self::seek::HABIT;
 pub(super) use self::seek::QueuedSend;
@@ -197,20 +199,20 @@ impl ShortRings {
         room: &mut [u8; LONGEST_IN_SLOT],
         early_limit: impl FnOnce(Option<Checked>) -> Option<u32>,
     ) -> Result<(), ShortRingRefusal> {
-        let bytes = message.payload.len();
-        if bytes > LONGEST_IN_SLOT {
-            let long = Long {
-                head: message.head,
-                rest: message.payload,
-                packet: message.packet,
-            };
-            return self.push_long(&long, message.packets, early_limit);
-        }
-        let rest = &mut room[..bytes.next_multiple_of(4)];
+        let bytes = message.body.len();
+        let rest = match message.body {
+            LongBody::Bytes(rest) if bytes > LONGEST_IN_SLOT => {
+                let (head, packet) = (message.head, message.packet);
+                let long = Long { head, rest, packet };
+                return self.push_long(&long, message.packets, early_limit);
+            }
+            _ => &mut room[..bytes.next_multiple_of(4)],
+        };
         rest.fill(0);
-        match message.payload {
-            Piece::Inline(data) => rest[..bytes].copy_from_slice(data),
-            Piece::Registered(span) => RawMemory
+        match message.body {
+            LongBody::Place(place) => rest.copy_from_slice(&place),
+            LongBody::Bytes(Piece::Inline(data)) => rest[..bytes].copy_from_slice(data),
+            LongBody::Bytes(Piece::Registered(span)) => RawMemory
                 .read(span, &mut rest[..bytes])
                 .map_err(|Unmapped| ShortRingRefusal::Unmapped)?,
         }

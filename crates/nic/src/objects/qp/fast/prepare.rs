@@ -12,6 +12,17 @@ use crate::objects::qp::fast::rights_cache::Remembering;
 use crate::objects::qp::locked::Locked;
 use crate::objects::qp::transport::Transport;
 
+/// What became of a SEND that is in the short ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::objects::qp) enum Put {
+    /// It waits for its acknowledgement.
+    Sent,
+    /// It is as good as taken, and done.
+    Completed,
+    /// It says where its bytes are, and waits for its acknowledgement.
+    Rendezvous,
+}
+
 impl Qp {
     /// Puts one SEND that is not posted yet into the short ring, if that runs and nothing else is
     /// to be done with the SEND or before it. If it is there, [`commit_fast`](Self::commit_fast)
@@ -22,7 +33,7 @@ impl Qp {
         &self,
         locked: &mut Locked,
         send: &PlainSend<'_>,
-    ) -> Option<bool> {
+    ) -> Option<Put> {
         if locked.eligibility.sends().is_none() {
             look(locked);
         }
@@ -68,13 +79,14 @@ impl Qp {
         short_rings.wake(self.services().looks_again());
         self.tally.count_tx(1, Bth::LEN + rest.len());
         short_rings.look_ahead(&receives);
-        Some(short_rings.try_complete_early(&receives, rest.len()))
+        let is_early = short_rings.try_complete_early(&receives, rest.len());
+        Some(if is_early { Put::Completed } else { Put::Sent })
     }
 
     /// As [`put_fast`](Self::put_fast), for one that does not fit into a ring slot, where SENDs may
     /// go into the short ring.
     #[inline(never)]
-    fn put_long(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<bool> {
+    fn put_long(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<Put> {
         let Locked {
             transport: Transport::Rc(rc),
             short_rings,
@@ -98,16 +110,21 @@ impl Qp {
         };
         let takes = eligibility.takes();
         let early_limit = |next| takes.then(|| receives.early_limit(next)).flatten();
-        let bytes = message.payload.len();
+        let bytes = message.body.len();
         short_rings.push_whole(&message, room, early_limit).ok()?;
         short_rings.wake(self.services().looks_again());
         let packets = message.packets as usize;
         self.tally.count_tx(packets, Bth::LEN * packets + bytes);
         short_rings.look_ahead(&receives);
-        Some(short_rings.try_complete_early(&receives, bytes))
+        if message.body.is_place() {
+            // The peer has yet to fetch the bytes.
+            return Some(Put::Rendezvous);
+        }
+        let is_early = short_rings.try_complete_early(&receives, bytes);
+        Some(if is_early { Put::Completed } else { Put::Sent })
     }
 
-    /// A SEND is in the short ring: the transport is told so. If it `completes_early`, it is done.
+    /// A SEND is in the short ring: the transport is told so.
     #[expect(
         clippy::inline_always,
         reason = "a work request is not to go through memory"
@@ -117,12 +134,15 @@ impl Qp {
         &self,
         locked: &mut Locked,
         wr: impl Into<SendWr>,
-        completes_early: bool,
+        put: Put,
     ) {
         if let Transport::Rc(rc) = &mut locked.transport {
-            rc.commit_fast(wr);
+            match put {
+                Put::Sent | Put::Completed => rc.commit_fast(wr),
+                Put::Rendezvous => rc.commit_rendezvous(wr),
+            }
         }
-        if completes_early {
+        if put == Put::Completed {
             self.complete_early(locked);
         }
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use ferroce_os::ring::{LONGEST_REST, ShortRingRefusal};
 use ferroce_proto::ids::{Psn, Qpn};
-use ferroce_proto::verbs::PlainSend;
 use ferroce_proto::wire::Bth;
 
 use super::send::{RunStage, Sending};
@@ -96,7 +95,7 @@ impl Qp {
         let Transport::Rc(rc) = &locked.transport else {
             return false;
         };
-        let fits = |send: PlainSend<'_>| send.payload.len() <= LONGEST_REST;
+        let fits = |bytes| bytes <= LONGEST_REST;
         if !rc.next_queued().is_some_and(fits) {
             return false;
         }
@@ -132,7 +131,7 @@ impl Qp {
                 QueuedSend::Otherwise
             };
         };
-        let (packets, bytes) = (message.packets, message.payload.len());
+        let (packets, bytes) = (message.packets, message.body.len());
         match short_rings.push_whole(&message, room, |_| None) {
             Ok(()) => {}
             // What it owes to the peer's requests goes by the ring, and what is queued with it.

@@ -2,9 +2,9 @@
 
 use ferroce_os::ring::{Broken, ShortRingReceiver, WaitingMessage};
 use ferroce_proto::ids::Psn;
-use ferroce_proto::mr::Span;
-use ferroce_proto::rc::{FastOutcome, RcQp};
-use ferroce_proto::wire::{BriefSend, Bth};
+use ferroce_proto::mr::{Piece, Span, Unmapped};
+use ferroce_proto::rc::{FastOutcome, RcQp, Rendezvous};
+use ferroce_proto::wire::{AtomicEth, BriefSend, Bth};
 use smallvec::SmallVec;
 
 use super::ShortRings;
@@ -16,9 +16,12 @@ use crate::objects::qp::fast::rights_cache::Remembering;
 use crate::objects::qp::locked::Locked;
 use crate::objects::qp::results::Results;
 use crate::objects::qp::transport::Transport;
+use crate::services::direct::KnownPeer;
 
 /// Messages that a receiver takes in one go: as many as fit.
 const BUDGET: u32 = 256;
+/// Bytes that a receiver fetches before it says so. A program that polls gets what there is by then.
+const SAY_AFTER: usize = 64 << 10;
 /// The bit of the last word of a header that asks for an acknowledgement.
 const ACK_REQ: u32 = (1_u32 << 31).to_be();
 
@@ -46,6 +49,8 @@ pub(super) struct RunTaken {
     /// Packets that were taken the short way, and their bytes.
     pub(super) packets: usize,
     pub(super) bytes: usize,
+    /// Bytes that were fetched since it was said what was taken.
+    unsaid: usize,
 }
 
 impl RunTaken {
@@ -72,6 +77,7 @@ impl RunTaken {
                 },
             memos: [_, memo],
             eligibility,
+            known_peer,
             ..
         } = locked
         else {
@@ -99,12 +105,20 @@ impl RunTaken {
                 }
             }
             let message = usual_send(receiver, waiting, qp, mtu);
-            let Some(message) = message.filter(|_| is_ready) else {
-                return NextMessage::Unusual(waiting);
+            let outcome = match message.filter(|_| is_ready) {
+                Some(message) => {
+                    let sink = &mut Results::new(qp, delivery);
+                    let write = |span: Span<'_>| receiver.write_out(waiting, span);
+                    rc.take_fast((&mut opens, write), sink, &message)
+                }
+                None if is_ready => {
+                    let sink = &mut Results::new(qp, delivery);
+                    let ways = (&mut opens, &mut *known_peer);
+                    self.take_rendezvous((qp, rc), (receiver, waiting), ways, sink)
+                }
+                None => FastOutcome::Unusual,
             };
-            let sink = &mut Results::new(qp, delivery);
-            let write = |span: Span<'_>| receiver.write_out(waiting, span);
-            match rc.take_fast((&mut opens, write), sink, &message) {
+            match outcome {
                 FastOutcome::Done => receiver.pass(waiting),
                 FastOutcome::Unusual => return NextMessage::Unusual(waiting),
                 FastOutcome::Overflow => {
@@ -117,8 +131,35 @@ impl RunTaken {
             if is_answered {
                 break;
             }
+            if self.unsaid >= SAY_AFTER {
+                if delivery.is_polled() {
+                    break;
+                }
+                self.unsaid = 0;
+                receiver.publish(waiting.next());
+            }
         }
         NextMessage::Nothing
+    }
+
+    /// Takes the message that waits, if its bytes are to be fetched and can be, at once.
+    #[inline(never)]
+    fn take_rendezvous(
+        &mut self,
+        (qp, rc): (&Qp, &mut RcQp),
+        (receiver, waiting): (&ShortRingReceiver, WaitingMessage),
+        (opens, known): (&mut Remembering<'_>, &mut KnownPeer),
+        sink: &mut Results<'_, '_>,
+    ) -> FastOutcome {
+        let Some((message, rendezvous)) = place_of(receiver, waiting, (qp, rc)) else {
+            return FastOutcome::Unusual;
+        };
+        self.unsaid += message.len;
+        let fetch = |span: Span<'_>| {
+            let is_there = qp.fetch(&rendezvous, known, &[Piece::Registered(span)]);
+            is_there.then_some(()).ok_or(Unmapped)
+        };
+        rc.take_fast((opens, fetch), sink, &message)
     }
 
     #[expect(
@@ -163,6 +204,28 @@ fn usual_send(
         ack_req: false,
         ..message
     })
+}
+
+/// The message that waits, and where its bytes are, if it says that and they can be fetched at
+/// once.
+fn place_of(
+    receiver: &ShortRingReceiver,
+    waiting: WaitingMessage,
+    (qp, rc): (&Qp, &RcQp),
+) -> Option<(BriefSend, Rendezvous)> {
+    let mut place = [0; AtomicEth::LEN];
+    if waiting.rest != place.len() {
+        return None;
+    }
+    receiver.read(waiting, &mut place);
+    let rendezvous = rc.rendezvous_in(AtomicEth::from_bytes(&place))?;
+    let len = rendezvous.len as usize;
+    let message = BriefSend::parse_rendezvous(receiver.head(waiting), len, qp.qpn)?;
+    let message = BriefSend {
+        ack_req: false,
+        ..message
+    };
+    Some((message, rendezvous))
 }
 
 /// The short ring has nonsense in it, or is a parent's.
