@@ -29,7 +29,7 @@ use crate::objects::ah::AhTable;
 use crate::objects::device::{DeviceList, Protocol, Shapes};
 use crate::objects::early_completions::EarlyCompletions;
 use crate::objects::groups::Groups;
-use crate::objects::qp::{IdleLook, NewShortRings, QpTable};
+use crate::objects::qp::{IdleLook, LateWakeUps, NewShortRings, QpTable};
 use crate::objects::services::Services;
 use crate::objects::xrc::Domains;
 use crate::services::auth::Auth;
@@ -166,6 +166,7 @@ fn assemble(
         stations: KnownStations::default(),
         new_short_rings: NewShortRings::default(),
         idle_look: IdleLook::default(),
+        late_wake_ups: LateWakeUps::default(),
         wire,
         stream_faults: settings.faults.streams.map(StreamFaults::new),
         partings: Mutex::default(),

@@ -32,7 +32,7 @@ use crate::objects::cq::{CqEvent, DirectDelivery};
 use crate::objects::device::{DeviceAttr, DeviceList};
 use crate::objects::early_completions::EarlyCompletions;
 use crate::objects::groups::{GroupAt, Groups};
-use crate::objects::qp::{IdleLook, NewShortRings, QpTable, Watch};
+use crate::objects::qp::{IdleLook, LateWakeUps, NewShortRings, QpTable, Watch};
 use crate::objects::xrc::Domains;
 use crate::services::auth::Auth;
 use crate::services::budgets::Budgets;
@@ -107,6 +107,7 @@ pub(crate) struct Services {
     pub(crate) stations: KnownStations,
     pub(crate) new_short_rings: NewShortRings,
     pub(crate) idle_look: IdleLook,
+    pub(crate) late_wake_ups: LateWakeUps,
     pub(crate) boards: Boards,
     /// Or why there is none.
     pub(crate) wire: Result<Wire, Error>,
@@ -360,8 +361,7 @@ impl Services {
     }
 
     /// Whether the device thread naps, since a program polls: both look at everything in a while,
-    /// and the thread takes the lock of each queue pair with a short ring between the end of its
-    /// nap and its sleep. A program that is woken at an open door does not look before it sleeps.
+    /// and the thread looks at [`LateWakeUps`] between the end of its nap and its sleep. A program that is woken at an open door does not look before it sleeps.
     #[inline]
     pub(crate) fn looks_again(&self) -> bool {
         self.sleeper.naps() && !self.sleeper.doors().any_open()

@@ -16,14 +16,14 @@ pub(crate) struct LateWake {
 
 impl LateWake {
     /// Something was put in: wakes the receiver, if it sleeps. `again`: [`finish`](Self::finish) is
-    /// called soon, and before the caller sleeps.
+    /// called soon, and before the caller sleeps. Returns whether that call is to be arranged.
     #[inline]
-    pub(crate) fn wake(&mut self, link: &Outgoing, again: bool) {
+    pub(crate) fn wake(&mut self, link: &Outgoing, again: bool) -> bool {
         if again && !link.seems_asleep() {
-            self.unsure = true;
-        } else {
-            link.wake_for_short_ring();
+            return !std::mem::replace(&mut self.unsure, true);
         }
+        link.wake_for_short_ring();
+        false
     }
 
     /// Wakes the receiver, if it sleeps, for what was left.

@@ -37,7 +37,7 @@ use ferroce_proto::verbs::{AttrMask, QpAttr, QpCap, QpState, QpType};
 pub(crate) use self::fast::brief::BriefTaken;
 pub(crate) use self::fast::idle::{IDLE_SHORT_RINGS, IdleLook};
 pub(crate) use self::fast::watched::{
-    NewShortRings, RingEnd, ShortRingOffer, Watch, WatchedShortRings,
+    LateWakeUps, NewShortRings, RingEnd, ShortRingOffer, Watch, WatchedShortRings,
 };
 use self::guard::QpLock;
 pub(crate) use self::handles::HandleElsewhere;

@@ -104,14 +104,12 @@ impl ShortRings {
         }
     }
 
-    /// Something was put into the short ring that it sends by: wakes its receiver, if that sleeps.
-    /// `again`: what looks once more in a while for this process does so for this as well.
+    /// Something was put into the short ring that it sends by: wakes its receiver, if that sleeps,
+    /// see [`LateWake::wake`](crate::link::local::LateWake::wake).
     #[expect(clippy::inline_always, reason = "a look and a word")]
     #[inline(always)]
-    fn wake(&mut self, again: bool) {
-        if let Some(out) = &mut self.out {
-            out.wake(again);
-        }
+    fn wake(&mut self, again: bool) -> bool {
+        self.out.as_mut().is_some_and(|out| out.wake(again))
     }
 
     /// See [`Sending::will_push`].
@@ -222,6 +220,26 @@ impl ShortRings {
 }
 
 impl Qp {
+    /// Something was put into its short ring: wakes the receiver, if that sleeps. While the device
+    /// thread naps, that is left to the next look of this process.
+    #[expect(clippy::inline_always, reason = "each message goes this way")]
+    #[inline(always)]
+    fn wake_receiver(&self, short_rings: &mut ShortRings) {
+        if short_rings.wake(self.services().looks_again()) {
+            self.leave_wake_up(short_rings);
+        }
+    }
+
+    /// Leaves the wake-up of the receiver to the next look, unless the device thread has ended its
+    /// nap: it may have made the last look before its sleep.
+    #[inline(never)]
+    fn leave_wake_up(&self, short_rings: &mut ShortRings) {
+        self.services().late_wake_ups.add(self.me());
+        if !self.services().looks_again() {
+            short_rings.wake_late();
+        }
+    }
+
     /// There is something in one of its short rings, at its end of that. Completions may go to a
     /// program that polls.
     pub(crate) fn on_short_ring(&self, end: RingEnd, now: Time, delivery: &mut DirectDelivery<'_>) {

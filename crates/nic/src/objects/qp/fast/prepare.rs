@@ -76,7 +76,7 @@ impl Qp {
         if !short_rings.push((head, rest), early_limit) {
             return None;
         }
-        short_rings.wake(self.services().looks_again());
+        self.wake_receiver(short_rings);
         self.tally.count_tx(1, Bth::LEN + rest.len());
         short_rings.look_ahead(&receives);
         let is_early = short_rings.try_complete_early(&receives, rest.len());
@@ -112,7 +112,7 @@ impl Qp {
         let early_limit = |next| takes.then(|| receives.early_limit(next)).flatten();
         let bytes = message.body.len();
         short_rings.push_whole(&message, room, early_limit).ok()?;
-        short_rings.wake(self.services().looks_again());
+        self.wake_receiver(short_rings);
         let packets = message.packets as usize;
         self.tally.count_tx(packets, Bth::LEN * packets + bytes);
         short_rings.look_ahead(&receives);

@@ -142,7 +142,7 @@ impl Qp {
             }
         }
         rc.commit_queued();
-        short_rings.wake(self.services().looks_again());
+        self.wake_receiver(short_rings);
         self.note_packets(locked, Carrier::ShortRing);
         QueuedSend::Sent(packets as usize, Bth::LEN * packets as usize + bytes)
     }

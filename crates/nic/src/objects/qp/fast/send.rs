@@ -115,8 +115,8 @@ impl Sending {
 
     /// Something was put in, see [`LateWake::wake`].
     #[inline]
-    pub(super) fn wake(&mut self, again: bool) {
-        self.late.wake(&self.link, again);
+    pub(super) fn wake(&mut self, again: bool) -> bool {
+        self.late.wake(&self.link, again)
     }
 
     /// Whether what was put in last, with `rest` bytes behind its header, is as good as taken. If
@@ -272,7 +272,7 @@ impl Qp {
             locked.short_rings.pause();
             return false;
         }
-        locked.short_rings.wake(self.services().looks_again());
+        self.wake_receiver(&mut locked.short_rings);
         let bytes = locked.short.bytes.len();
         locked.short.clear();
         self.tally.count_tx(1, bytes);

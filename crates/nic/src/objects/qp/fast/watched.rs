@@ -5,7 +5,7 @@
 //! `ferroce_os::ring`).
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex};
 
 use ferroce_os::ring::{SharedShortRing, has_read_past, is_filled};
@@ -179,8 +179,6 @@ pub(crate) struct Watch {
     /// Process slot of the other end.
     pub(crate) process_slot: u16,
     pub(crate) eye: Arc<Eye>,
-    /// It had something since [`WatchedShortRings::take_served`].
-    served: bool,
 }
 
 impl Watch {
@@ -189,7 +187,6 @@ impl Watch {
             qp,
             process_slot,
             eye,
-            served: false,
         }
     }
 
@@ -209,13 +206,20 @@ impl Watch {
                     services.take_completed_early(now);
                 }
                 self.qp.on_short_ring(self.eye.end, now, delivery);
-                self.served = true;
                 return true;
             }
             Seen::AckDue if !delivery.leaves_acks() => self.qp.send_delayed_ack(now),
             Seen::AckDue | Seen::Nothing | Seen::Closed => {}
         }
         false
+    }
+}
+
+/// Notes the process of a short ring among those `served`, if it `had` something.
+#[inline]
+fn note(served: &mut Vec<u16>, watch: &Watch, had: bool) {
+    if had && served.last() != Some(&watch.process_slot) {
+        served.push(watch.process_slot);
     }
 }
 
@@ -245,6 +249,41 @@ impl NewShortRings {
     }
 }
 
+/// Queue pairs that have put something into a short ring, and have left it to the next look whether
+/// the receiver sleeps ([`LateWake`](crate::link::local::LateWake)).
+///
+/// Invariant: what is put in while the device thread naps is looked after by a look that comes
+/// later.
+/// Enforced by: a thread adds its queue pair and asks again whether the device thread naps; that
+/// thread ends its nap and takes the list; a fence stands between the two on each side.
+/// If broken: a peer that went to sleep as a message was put in sleeps on.
+#[derive(Debug, Default)]
+pub(crate) struct LateWakeUps {
+    qps: Mutex<Vec<Arc<Qp>>>,
+    len: AtomicUsize,
+}
+
+impl LateWakeUps {
+    /// Adds one. The caller asks again then whether there is a next look.
+    pub(super) fn add(&self, qp: Arc<Qp>) {
+        let mut qps = lock(&self.qps);
+        qps.push(qp);
+        self.len.store(qps.len(), Ordering::Relaxed);
+        drop(qps);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes all of them, into empty room.
+    fn take(&self, to: &mut Vec<Arc<Qp>>) {
+        fence(Ordering::SeqCst);
+        if self.len.load(Ordering::Relaxed) > 0 {
+            let mut qps = lock(&self.qps);
+            std::mem::swap(&mut *qps, to);
+            self.len.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
 /// A short ring that another process offers for messages to a queue pair of this one.
 #[derive(Debug)]
 pub(crate) struct ShortRingOffer {
@@ -266,6 +305,10 @@ pub(crate) struct WatchedShortRings {
     is_wide: bool,
     /// Which of the last ones gives its place to the next one that has something.
     turn: usize,
+    /// Processes from which there was something since [`take_served`](Self::take_served).
+    served: Vec<u16>,
+    /// Empty room for [`LateWakeUps::take`].
+    late: Vec<Arc<Qp>>,
 }
 
 impl WatchedShortRings {
@@ -297,7 +340,11 @@ impl WatchedShortRings {
             self.watches.swap(0, place);
         }
         match self.watches.first_mut() {
-            Some(watch) => watch.run(services, seen, now, delivery),
+            Some(watch) => {
+                let had = watch.run(services, seen, now, delivery);
+                note(&mut self.served, watch, had);
+                had
+            }
             None => false,
         }
     }
@@ -380,6 +427,7 @@ impl WatchedShortRings {
             let watch = &mut self.watches[place];
             let seen = watch.eye.look();
             let had = watch.run(services, seen, now, delivery);
+            note(&mut self.served, watch, had);
             closed |= seen == Seen::Closed;
             any |= had;
             if had && place < lately {
@@ -398,12 +446,8 @@ impl WatchedShortRings {
     }
 
     /// The processes from which there was something since the last time.
-    pub(crate) fn take_served(&mut self, mut each: impl FnMut(u16)) {
-        for watch in &mut self.watches {
-            if std::mem::take(&mut watch.served) {
-                each(watch.process_slot);
-            }
-        }
+    pub(crate) fn take_served(&mut self, each: impl FnMut(u16)) {
+        self.served.drain(..).for_each(each);
     }
 
     /// Packets that the queue pairs have sent, all told. Of many queue pairs, only those are looked
@@ -444,10 +488,9 @@ impl WatchedShortRings {
     /// What was put into short rings by this process: wakes the receivers that went to sleep at
     /// that moment.
     pub(crate) fn wake_late(&mut self, services: &Services) {
-        self.renew(services);
-        let sending = |watch: &&Watch| watch.eye.end == RingEnd::Sending;
-        for watch in self.watches.iter().filter(sending) {
-            watch.qp.wake_late();
+        services.late_wake_ups.take(&mut self.late);
+        for qp in self.late.drain(..) {
+            qp.wake_late();
         }
     }
 
