@@ -24,12 +24,6 @@ pub struct WaitingMessage {
 }
 
 impl WaitingMessage {
-    /// The position behind it.
-    #[must_use]
-    pub fn next(&self) -> u32 {
-        self.at.wrapping_add(1)
-    }
-
     /// Number of packets that it is as long as.
     #[must_use]
     #[inline]
@@ -169,7 +163,7 @@ impl<A: ShortRingArea> ShortRingConsumer<A> {
     /// That message is taken.
     #[inline]
     pub fn pass(&mut self, waiting: WaitingMessage) {
-        let next = waiting.next();
+        let next = waiting.at.wrapping_add(1);
         self.area.will_look(next, waiting.rest);
         self.at = Some(next);
     }

@@ -39,7 +39,7 @@ pub const MIN_RENDEZVOUS: u32 = 8 << 10;
 /// Above it the step that fetches would hold up others for long.
 pub const MAX_RENDEZVOUS: u32 = 16 << 20;
 /// Bytes that are fetched at once: in between the requester may take its memory back.
-const PART: u32 = 1 << 20;
+pub(super) const PART: u32 = 1 << 20;
 
 /// Bytes of a peer that are to be fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

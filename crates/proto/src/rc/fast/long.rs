@@ -5,6 +5,7 @@ use super::send::{cost_of, is_usual, open, payload_of};
 use crate::mr::{Opens, Piece};
 use crate::rc::RcQp;
 use crate::rc::config::{QpShared, packets_of};
+use crate::rc::rendezvous::PART;
 use crate::rc::requester::Requester;
 use crate::rc::send_queue::Wqe;
 use crate::verbs::{PlainPayload, PlainSend};
@@ -75,8 +76,9 @@ impl RcQp {
         let is_alone = !self.is_unanswered() && rendezvous.tries();
         let threshold = if is_alone { 0 } else { rendezvous.threshold };
         let token = rendezvous.token_of(length, threshold);
-        // The general way counts the messages until the next try.
-        if token.is_some() && !rendezvous.tries() {
+        // The general way counts the messages until the next try, and takes what is fetched in
+        // several parts.
+        if token.is_some() && (length > PART || !rendezvous.tries()) {
             return None;
         }
         self.long_message(opens, send, token)
@@ -87,7 +89,7 @@ impl RcQp {
     #[must_use]
     pub fn next_queued(&self) -> Option<usize> {
         let (wqe, send) = self.queued_send()?;
-        let is_place = wqe.rendezvous.is_some();
+        let is_place = wqe.rendezvous.is_some() && wqe.length <= PART;
         Some(if is_place {
             AtomicEth::LEN
         } else {

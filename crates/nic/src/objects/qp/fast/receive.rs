@@ -9,7 +9,7 @@ use ferroce_proto::verbs::{Mtu, QpState, QpType};
 
 use super::delayed_ack::RingDelayedAck;
 use super::early_completion::Checked;
-use super::take::{NextMessage, RunTaken, whole};
+use super::take::{BUDGET, NextMessage, RunTaken, whole};
 use super::watched::{Eye, RingEnd, ShortRingOffer};
 use crate::base::counters::DropReason;
 use crate::link::Origin;
@@ -174,9 +174,22 @@ impl Qp {
         now: Time,
         delivery: &mut DirectDelivery<'_>,
     ) {
-        let into = locked.short_rings.into.as_deref();
-        if into.is_some_and(|into| into.eye.has_news()) {
+        let position = |locked: &Locked| {
+            let into = locked.short_rings.into.as_deref();
+            into.filter(|into| into.eye.has_news())
+                .and_then(|into| into.receiver.position())
+        };
+        let Some(begin) = position(locked) else {
+            return;
+        };
+        // What is to be taken is in the slots, whatever the peer fills meanwhile.
+        let mut at = begin;
+        while at.wrapping_sub(begin) < BUDGET {
             self.take_in_between(locked, now, delivery);
+            match position(locked) {
+                Some(next) if next != at => at = next,
+                _ => return,
+            }
         }
     }
 

@@ -19,9 +19,10 @@ use crate::objects::qp::transport::Transport;
 use crate::services::direct::KnownPeer;
 
 /// Messages that a receiver takes in one go: as many as fit.
-const BUDGET: u32 = 256;
-/// Bytes that a receiver fetches before it says so. A program that polls gets what there is by then.
-const SAY_AFTER: usize = 64 << 10;
+pub(super) const BUDGET: u32 = 256;
+/// Bytes that a receiver fetches in one go, and one message more. What is behind them waits for the
+/// next look, so that others have their turn, and the sender hears what was taken.
+const MOST_FETCHED: usize = 64 << 10;
 /// The bit of the last word of a header that asks for an acknowledgement.
 const ACK_REQ: u32 = (1_u32 << 31).to_be();
 
@@ -49,8 +50,8 @@ pub(super) struct RunTaken {
     /// Packets that were taken the short way, and their bytes.
     pub(super) packets: usize,
     pub(super) bytes: usize,
-    /// Bytes that were fetched since it was said what was taken.
-    unsaid: usize,
+    /// Bytes that were fetched.
+    fetched: usize,
 }
 
 impl RunTaken {
@@ -131,12 +132,8 @@ impl RunTaken {
             if is_answered {
                 break;
             }
-            if self.unsaid >= SAY_AFTER {
-                if delivery.is_polled() {
-                    break;
-                }
-                self.unsaid = 0;
-                receiver.publish(waiting.next());
+            if self.fetched >= MOST_FETCHED {
+                break;
             }
         }
         NextMessage::Nothing
@@ -154,7 +151,7 @@ impl RunTaken {
         let Some((message, rendezvous)) = place_of(receiver, waiting, (qp, rc)) else {
             return FastOutcome::Unusual;
         };
-        self.unsaid += message.len;
+        self.fetched += message.len;
         let fetch = |span: Span<'_>| {
             let is_there = qp.fetch(&rendezvous, known, &[Piece::Registered(span)]);
             is_there.then_some(()).ok_or(Unmapped)
