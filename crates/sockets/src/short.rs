@@ -1,8 +1,8 @@
 //! Servers whose connections turn out short: for a while the next ones stay on TCP.
 //!
 //! Making a stream costs both ends together 24 µs of processor time. What it carries earns them
-//! back: about 30 calls, or 64 KiB. On two processors the ends share the cost, and the first wake-up
-//! that a look saves is worth more than it. So a connection is short if it carries less, is closed
+//! back: about 30 calls, or 64 KiB. On two processors the ends share the cost, and the first
+//! wake-up that a look saves is worth more than it. So a connection is short if it carries less, is closed
 //! soon, and the server was not seen to take it on another processor.
 //!
 //! Invariant: what is known of a number is of the latest stream that a client got there.
@@ -219,8 +219,8 @@ mod tests {
         ));
     }
 
-    /// Short connections of a number that the latest notes say, after `each` for a new one, as often
-    /// as a busy machine lets it be short.
+    /// Short connections of a number that the latest notes say, after `each` for a new one, as
+    /// often as a busy machine lets it be short.
     fn counted(port: u16, each: impl Fn(RawFd)) -> u64 {
         let fd = RawFd::from(port);
         let until = Instant::now() + Duration::from_secs(60);

@@ -28,7 +28,7 @@ fn share_processor() {
     let first = all
         .into_iter()
         .find(|cpu| unsafe { libc::CPU_ISSET(*cpu, &set) });
-    // SAFETY: as above.
+    // SAFETY: the numbers are those of a set, which is live.
     unsafe {
         libc::CPU_ZERO(&mut set);
         libc::CPU_SET(first.expect("a processor"), &mut set);

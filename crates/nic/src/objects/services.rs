@@ -361,7 +361,8 @@ impl Services {
     }
 
     /// Whether the device thread naps, since a program polls: both look at everything in a while,
-    /// and the thread looks at [`LateWakeUps`] between the end of its nap and its sleep. A program that is woken at an open door does not look before it sleeps.
+    /// and the thread looks at [`LateWakeUps`] between the end of its nap and its sleep. A program
+    /// that is woken at an open door does not look before it sleeps.
     #[inline]
     pub(crate) fn looks_again(&self) -> bool {
         self.sleeper.naps() && !self.sleeper.doors().any_open()

@@ -19,7 +19,7 @@ use ferroce_proto::time::Time;
 use ferroce_proto::verbs::{PlainSend, RecvWr, SendWr};
 
 use super::Qp;
-use super::fast::Put;
+use super::fast::PutSend;
 use super::locked::Locked;
 use super::transport::Transport;
 use crate::objects::cq::DirectDelivery;
@@ -99,13 +99,13 @@ impl<'a> Fast<'a> {
     /// As [`Qp::put_fast`]. The caller calls [`commit`](Self::commit) with what this returns.
     #[expect(clippy::inline_always, reason = "each message goes this way")]
     #[inline(always)]
-    pub(super) fn put(&mut self, send: &PlainSend<'_>) -> Option<Put> {
+    pub(super) fn put(&mut self, send: &PlainSend<'_>) -> Option<PutSend> {
         self.qp.put_fast(&mut self.locked, send)
     }
 
     /// As [`put`](Self::put), which is inline where most SENDs come by.
     #[inline(never)]
-    pub(super) fn put_out_of_line(&mut self, send: &PlainSend<'_>) -> Option<Put> {
+    pub(super) fn put_out_of_line(&mut self, send: &PlainSend<'_>) -> Option<PutSend> {
         self.put(send)
     }
 
@@ -115,7 +115,7 @@ impl<'a> Fast<'a> {
         reason = "a work request is not to go through memory"
     )]
     #[inline(always)]
-    pub(super) fn commit(&mut self, wr: impl Into<SendWr>, put: Put) {
+    pub(super) fn commit(&mut self, wr: impl Into<SendWr>, put: PutSend) {
         self.qp.commit_fast(&mut self.locked, wr, put);
     }
 

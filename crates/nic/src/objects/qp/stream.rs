@@ -28,7 +28,8 @@ use crate::link::stream::{
 
 /// Room for what is read before a connection that cannot be written to is given up.
 const LAST_ROOM: usize = 64 << 10;
-/// Most reads before a connection that `FERROCE_FAULT` has cut is given up: its peer goes on sending.
+/// Most reads before a connection that `FERROCE_FAULT` has cut is given up: its peer goes on
+/// sending.
 const LAST_READS: usize = 256;
 
 impl Qp {

@@ -2,7 +2,7 @@
 //! packets alone (`ferroce_os::ring`).
 //!
 //! A short ring carries what would go through the ring: packets, a SEND in one piece that takes as
-//! many PSNs as it would have packets, or the packet that says where the bytes of a SEND are. So the
+//! many PSNs as it would have packets, or the packet that says where a SEND's bytes are. So the
 //! general way can take up after each of them. The first SEND of a queue pair offers a short ring;
 //! once the other side has accepted it, a *run* begins, by a word behind all packets that went
 //! through the ring before. Whatever goes as a packet by the ring ends the run, and the receiver
@@ -51,7 +51,7 @@ use ferroce_proto::rc::{LongBody, LongMessage};
 use ferroce_proto::time::Time;
 
 use self::early_completion::Checked;
-pub(super) use self::prepare::Put;
+pub(super) use self::prepare::PutSend;
 use self::receive::Receiving;
 use self::seek::HABIT;
 pub(super) use self::seek::QueuedSend;

@@ -14,7 +14,7 @@ use crate::objects::qp::transport::Transport;
 
 /// What became of a SEND that is in the short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::objects::qp) enum Put {
+pub(in crate::objects::qp) enum PutSend {
     /// It waits for its acknowledgement.
     Sent,
     /// It is as good as taken, and done.
@@ -33,7 +33,7 @@ impl Qp {
         &self,
         locked: &mut Locked,
         send: &PlainSend<'_>,
-    ) -> Option<Put> {
+    ) -> Option<PutSend> {
         if locked.eligibility.sends().is_none() {
             look(locked);
         }
@@ -80,13 +80,17 @@ impl Qp {
         self.tally.count_tx(1, Bth::LEN + rest.len());
         short_rings.look_ahead(&receives);
         let is_early = short_rings.try_complete_early(&receives, rest.len());
-        Some(if is_early { Put::Completed } else { Put::Sent })
+        Some(if is_early {
+            PutSend::Completed
+        } else {
+            PutSend::Sent
+        })
     }
 
     /// As [`put_fast`](Self::put_fast), for one that does not fit into a ring slot, where SENDs may
     /// go into the short ring.
     #[inline(never)]
-    fn put_long(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<Put> {
+    fn put_long(&self, locked: &mut Locked, send: &PlainSend<'_>) -> Option<PutSend> {
         let Locked {
             transport: Transport::Rc(rc),
             short_rings,
@@ -118,10 +122,14 @@ impl Qp {
         short_rings.look_ahead(&receives);
         if message.body.is_place() {
             // The peer has yet to fetch the bytes.
-            return Some(Put::Rendezvous);
+            return Some(PutSend::Rendezvous);
         }
         let is_early = short_rings.try_complete_early(&receives, bytes);
-        Some(if is_early { Put::Completed } else { Put::Sent })
+        Some(if is_early {
+            PutSend::Completed
+        } else {
+            PutSend::Sent
+        })
     }
 
     /// A SEND is in the short ring: the transport is told so.
@@ -134,15 +142,15 @@ impl Qp {
         &self,
         locked: &mut Locked,
         wr: impl Into<SendWr>,
-        put: Put,
+        put: PutSend,
     ) {
         if let Transport::Rc(rc) = &mut locked.transport {
             match put {
-                Put::Sent | Put::Completed => rc.commit_fast(wr),
-                Put::Rendezvous => rc.commit_rendezvous(wr),
+                PutSend::Sent | PutSend::Completed => rc.commit_fast(wr),
+                PutSend::Rendezvous => rc.commit_rendezvous(wr),
             }
         }
-        if put == Put::Completed {
+        if put == PutSend::Completed {
             self.complete_early(locked);
         }
     }
