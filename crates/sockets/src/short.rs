@@ -2,8 +2,8 @@
 //!
 //! Making a stream costs both ends together 24 µs of processor time. What it carries earns them
 //! back: about 30 calls, or 64 KiB. On two processors the ends share the cost, and the first
-//! wake-up that a look saves is worth more than it. So a connection is short if it carries less, is closed
-//! soon, and the server was not seen to take it on another processor.
+//! wake-up that a look saves is worth more than it. So a connection is short if it carries less, is
+//! closed soon, and the server was not seen to take it on another processor.
 //!
 //! Invariant: what is known of a number is of the latest stream that a client got there.
 //! Enforced by: `begin` replaces it; `forget` where another number or process gets the stream.

@@ -18,8 +18,8 @@
 //! of the ring: behind all records that it has put in before. Positions of a run are those of no
 //! earlier run, so the consumer does not see what belongs to a run that it does not know of yet.
 //!
-//! A short ring that is empty may give its pages back. They read as zeros then, the word of the last
-//! position before zero: see [`ShortRingProducer::begin_run`].
+//! A short ring that is empty may give its pages back. They read as zeros then, the word of the
+//! last position before zero: see [`ShortRingProducer::begin_run`].
 //!
 //! [`ShortRingProducer::begin_run`]: super::ShortRingProducer::begin_run
 //!
