@@ -111,7 +111,7 @@ impl Work<'_> {
 
     /// Takes connections that wait at a listener.
     pub(super) fn accept_streams(&mut self, number: u32) {
-        let mut made_room = false;
+        let (mut any, mut made_room) = (false, false);
         for _ in 0..ACCEPTS {
             let Some(Watched::Listener { socket, id }) = self.state.iwarp.watched.get(&number)
             else {
@@ -120,10 +120,12 @@ impl Work<'_> {
             let listener = *id;
             match socket.accept() {
                 Ok(Some((socket, peer))) => {
-                    made_room = false;
+                    any = true;
                     self.begin_answering(listener, socket, peer);
                 }
                 Ok(None) => return,
+                // The kernel looks for a descriptor before it looks for a connection.
+                Err(e) if any && is_shortage(&e) => return,
                 Err(e) if !made_room && is_shortage(&e) && self.close_oldest_unowned() => {
                     made_room = true;
                 }
