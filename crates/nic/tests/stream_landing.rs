@@ -9,6 +9,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::stream::{IWARP, pair_by};
 use common::{ALL, Buffer, pattern, run_alone, wait_for};
@@ -163,6 +164,8 @@ fn a_stream_ends_behind_whole_fpdus_though_its_queue_pair_is_destroyed_within_on
 #[ignore = "run by the test above"]
 fn child_full() {
     const MESSAGES: u64 = 200;
+    /// TCP is full if it takes nothing for so long.
+    const FULL_SINCE: Duration = Duration::from_millis(50);
     let (go_on, gone) = mpsc::channel();
     let (took, taken) = mpsc::channel();
     let (a, _b) = pair_by(|to| keeping_proxy(to, gone, took));
@@ -171,6 +174,14 @@ fn child_full() {
     for number in 0..MESSAGES {
         a.end.send(number, SendOp::Send, vec![from.sge(0, LEN)]);
     }
+    let sent = || a.end.context.device().counters().tx_bytes();
+    let mut last = (sent(), Instant::now());
+    wait_for("TCP to be full", || {
+        if sent() != last.0 {
+            last = (sent(), Instant::now());
+        }
+        last.1.elapsed() > FULL_SINCE
+    });
     a.end.qp.destroy();
     go_on.send(()).unwrap();
     let bytes: Vec<u8> = taken.recv().unwrap();
