@@ -288,7 +288,7 @@ fn what_is_fetched_keeps_its_place_among_others() {
 fn alone_taken_back() {
     let mut talk = Talk::new();
     // Its bytes cannot be fetched any more when the receive comes: it, and what is behind it, has
-    // an end all the same.
+    // an end nevertheless.
     let lost = Buffer::new(&talk.both.sides[0].end.pd, pattern(LONGEST, 3));
     let sge = lost.sge(0, LONGEST);
     let number = talk.both.next;

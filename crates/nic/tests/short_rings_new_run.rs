@@ -65,7 +65,7 @@ impl Talk {
             .recv(RECEIVED, vec![self.from.sge(PLACES * LEN, ANSWER)]);
     }
 
-    /// Sends the next message, in so many pieces.
+    /// Sends the next message, in `pieces` pieces.
     fn send(&mut self, pieces: usize) {
         let (from, len) = (self.sent % PLACES * LEN, LEN / pieces);
         let sges = (0..pieces).map(|piece| self.from.sge(from + piece * len, len));

@@ -123,7 +123,7 @@ pub(crate) fn begin(fd: RawFd, port: u16, elsewhere: bool) {
     }
 }
 
-/// A call has moved so many bytes; below 0 if it failed.
+/// A call has moved `bytes` bytes; below 0 if it failed.
 #[inline]
 pub(crate) fn carried(fd: RawFd, bytes: isize) {
     if let Some(slot) = slot(fd) {

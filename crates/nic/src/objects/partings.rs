@@ -2,16 +2,12 @@
 //! closed, so that a peer that is gone holds up nobody.
 
 use ferroce_os::clock;
-use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
 use super::services::Services;
 use crate::base::sync::lock;
 use crate::link::stream::{Parting, Partings};
-
-/// The place of their looks in the table of timers: no queue pair's, whose numbers begin with their
-/// process's slot.
-pub(crate) const PARTINGS: Qpn = Qpn::new(2);
+use crate::services::timers::PARTINGS;
 
 impl Services {
     /// Closes a connection when the peer's TCP has everything, or after a while.

@@ -12,7 +12,7 @@ use super::model::{Wake, check};
 use super::protocol::{Area, Consumer, Word, sleeps, wakes};
 use super::{
     Head, LONGEST_IN_SLOT, Long, Place, ShortRingAck, ShortRingArea, ShortRingConsumer,
-    ShortRingProducer, ShortRingRefusal, ShortRingWord, has_read_past, is_filled,
+    ShortRingProducer, ShortRingRefusal, ShortRingWord, WaitingMessage, has_read_past, is_filled,
 };
 
 const SLOTS: usize = 2;
@@ -197,6 +197,16 @@ impl ShortRingArea for Arc<Modelled> {
     }
 }
 
+/// The next message, once it is there.
+fn next(consumer: &ShortRingConsumer<Arc<Modelled>>) -> WaitingMessage {
+    loop {
+        if let Some(waiting) = consumer.look().unwrap() {
+            return waiting;
+        }
+        thread::yield_now();
+    }
+}
+
 /// Puts messages in, and sleeps whenever there is no room, and until all was read.
 fn send(short_ring: (Arc<Modelled>, u32), back: Arc<Modelled>, wake: &[Wake; 2], messages: u32) {
     let (there, at) = short_ring;
@@ -291,12 +301,7 @@ fn an_answer_gives_slots_back() {
         consumer.begin_run(7);
         let mut answers = ShortRingProducer::new(back, 7);
         for expected in 1..=3 {
-            let waiting = loop {
-                if let Some(waiting) = consumer.look().unwrap() {
-                    break waiting;
-                }
-                thread::yield_now();
-            };
+            let waiting = next(&consumer);
             assert_eq!(consumer.take(waiting, &mut []), message(expected).0);
             if expected == 2 {
                 let read = consumer.position().unwrap();
@@ -363,12 +368,7 @@ fn a_place_in_the_body_is_used_again_when_it_was_read() {
         let mut consumer = ShortRingConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
         for expected in 1..=2 {
-            let waiting = loop {
-                if let Some(waiting) = consumer.look().unwrap() {
-                    break waiting;
-                }
-                thread::yield_now();
-            };
+            let waiting = next(&consumer);
             let mut room = [0; LEN];
             consumer.take(waiting, &mut room);
             assert_eq!((waiting.packet, room[0]), (256, expected));
@@ -399,12 +399,7 @@ fn a_consumer_sees_nothing_in_pages_that_were_given_back() {
         let mut consumer = ShortRingConsumer::accept(Arc::clone(&there), 1);
         consumer.begin_run(7);
         for expected in 1..=2 {
-            let waiting = loop {
-                if let Some(waiting) = consumer.look().unwrap() {
-                    break waiting;
-                }
-                thread::yield_now();
-            };
+            let waiting = next(&consumer);
             assert_eq!(consumer.take(waiting, &mut []), message(expected).0);
             consumer.publish(consumer.position().unwrap());
         }

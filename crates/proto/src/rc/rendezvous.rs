@@ -93,7 +93,7 @@ impl RendezvousSender {
         Some(token)
     }
 
-    /// Returns the token for a work request with so many bytes in one piece, more than `threshold`,
+    /// Returns the token for a work request with `length` bytes in one piece, more than `threshold`,
     /// if it is to go by rendezvous.
     pub(super) fn token_of(&self, length: u32, threshold: u32) -> Option<u64> {
         let lengths = MIN_RENDEZVOUS.max(threshold + 1)..=MAX_RENDEZVOUS;
@@ -127,8 +127,8 @@ impl RcQp {
     }
 
     /// What a packet of the peer says of the bytes of a SEND, if [`take_fast`](Self::take_fast) may
-    /// fetch them: not so many that the peer would have to be asked in between whether it takes its
-    /// memory back.
+    /// fetch them: of more, the peer would have to be asked in between whether it takes its memory
+    /// back.
     #[must_use]
     pub fn rendezvous_in(&self, request: AtomicEth) -> Option<Rendezvous> {
         let found = Rendezvous::of(self.shared.attr.dest_qp_num, request)?;

@@ -23,8 +23,7 @@ use crate::link::local::{Accepted, LinkRead};
 use crate::link::stream::StreamTurn;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
-use crate::objects::partings::PARTINGS;
-use crate::objects::qp::IDLE_SHORT_RINGS;
+use crate::services::timers::{IDLE_SHORT_RINGS, PARTINGS, SILENT_LINKS};
 
 /// Frames of one link per round.
 const LINK_BUDGET: usize = 256;
@@ -46,10 +45,6 @@ const REFUSAL_BUDGET: usize = 64;
 
 /// After a link was refused, others wait for so long.
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
-
-/// In the table of timers, the entry of links that have said no hello, of the listener, and of what
-/// is held up. QP0 does not exist on Ethernet.
-const SILENT_LINKS: Qpn = Qpn::SMI;
 
 impl RoundState {
     pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Readiness, now: Time) {

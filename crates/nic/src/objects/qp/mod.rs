@@ -35,7 +35,7 @@ use ferroce_proto::ud::UdQp;
 use ferroce_proto::verbs::{AttrMask, QpAttr, QpCap, QpState, QpType};
 
 pub(crate) use self::fast::brief::BriefTaken;
-pub(crate) use self::fast::idle::{IDLE_SHORT_RINGS, IdleLook};
+pub(crate) use self::fast::idle::IdleLook;
 pub(crate) use self::fast::watched::{
     LateWakeUps, NewShortRings, RingEnd, ShortRingOffer, Watch, WatchedShortRings,
 };

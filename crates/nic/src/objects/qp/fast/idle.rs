@@ -9,19 +9,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use ferroce_os::clock;
-use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
 use super::send::Sending;
 use crate::base::sync::lock;
 use crate::objects::qp::Qp;
 use crate::objects::services::Services;
+use crate::services::timers::IDLE_SHORT_RINGS;
 
 /// From one look to the next. Pages are given back after one to two of these.
 const PERIOD: Duration = Duration::from_secs(5);
-
-/// In the table of timers, the entry of the next look. What QP1 sends has timers of its own.
-pub(crate) const IDLE_SHORT_RINGS: Qpn = Qpn::GSI;
 
 /// When the short rings that are sent by are looked at next, if any of them has pages.
 #[derive(Debug, Default)]
