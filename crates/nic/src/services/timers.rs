@@ -13,8 +13,8 @@ use ferroce_proto::time::Time;
 
 use crate::base::sync::lock;
 
-/// The entry of links that have said no hello, of the listener, and of what is held up. This and the
-/// next ones are no queue pair's: numbers of queue pairs begin with their process's slot.
+/// The entry of links that have said no hello, of the listener, and of what is held up. This and
+/// the next ones are no queue pair's: numbers of queue pairs begin with their process's slot.
 pub(crate) const SILENT_LINKS: Qpn = Qpn::new(0);
 /// The entry of the next look for short rings that are idle.
 pub(crate) const IDLE_SHORT_RINGS: Qpn = Qpn::new(1);

@@ -93,8 +93,8 @@ impl RendezvousSender {
         Some(token)
     }
 
-    /// Returns the token for a work request with `length` bytes in one piece, more than `threshold`,
-    /// if it is to go by rendezvous.
+    /// Returns the token for a work request with `length` bytes in one piece, more than
+    /// `threshold`, if it is to go by rendezvous.
     pub(super) fn token_of(&self, length: u32, threshold: u32) -> Option<u64> {
         let lengths = MIN_RENDEZVOUS.max(threshold + 1)..=MAX_RENDEZVOUS;
         self.token.filter(|_| lengths.contains(&length))
