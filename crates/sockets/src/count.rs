@@ -30,7 +30,7 @@ pub(crate) enum Reason {
     SharedPort = 8,
     /// A rule of the user's says so.
     Rule = 9,
-    /// The socket was in an epoll set, was copied, or is a parent's.
+    /// The socket was in an epoll set, was copied, has a `FILE`, or is a parent's.
     Known = 10,
     /// The process may open too few files: there is no number to hide the TCP connection under.
     NotHidden = 11,
@@ -38,7 +38,8 @@ pub(crate) enum Reason {
     NotWorthIt = 12,
     /// The listener is this process's, which has one thread.
     OwnListener = 13,
-    /// The socket has zero-copy sends, time stamps, or an owner that gets signals.
+    /// The socket has zero-copy sends, time stamps, an owner that gets signals, urgent data in
+    /// their place, or a low-water mark.
     Options = 14,
     /// The latest connections to the server were not worth their streams.
     Short = 15,
@@ -56,11 +57,11 @@ const TEXTS: [&str; COUNTS] = [
     "on TCP: the server did not accept in time through Ferroce",
     "on TCP: the listener has SO_REUSEPORT",
     "on TCP: a rule says so",
-    "on TCP: the socket was copied, watched by epoll or a parent's before it was connected",
+    "on TCP: the socket was copied, watched by epoll, a FILE's or a parent's before it was connected",
     "on TCP: the process may open too few files",
     "on TCP: the server did not accept earlier ones in time",
     "on TCP: the listener is of the same thread",
-    "on TCP: the socket has zero-copy sends, time stamps or an owner for signals",
+    "on TCP: the socket has zero-copy sends, time stamps, an owner for signals, SO_OOBINLINE or SO_RCVLOWAT",
     "on TCP: the latest connections to the server were short",
 ];
 /// Number of counts: that of streams, and the reasons.

@@ -14,9 +14,20 @@ use std::os::fd::RawFd;
 use crate::table::{self, flag};
 use crate::{errno, short, stand_in, sys};
 
-/// What a send on a stand-in returned, without a signal: what TCP would return. `length` is how
-/// much was to be sent, `signals` whether a signal is due when TCP raises one.
-pub(crate) fn sent(fd: RawFd, result: isize, length: usize, signals: bool) -> isize {
+/// Most bytes of a call (`MAX_RW_COUNT`).
+const MOST: isize = 0x7fff_f000;
+
+/// Sends on a stand-in by `go`, without a signal, and returns what TCP would return. `signals`:
+/// whether a signal is due when TCP raises one. `length` says how much was to be sent. It is asked
+/// after the kernel has read what the program passed.
+pub(crate) fn sent(
+    fd: RawFd,
+    signals: bool,
+    length: impl FnOnce() -> usize,
+    go: impl FnOnce() -> isize,
+) -> isize {
+    let before = errno::now();
+    let result = go();
     short::carried(fd, result);
     if result >= 0 || errno::now() != libc::EPIPE {
         return result;
@@ -40,16 +51,15 @@ pub(crate) fn sent(fd: RawFd, result: isize, length: usize, signals: bool) -> is
         }
         _ => {}
     }
-    let taken = isize::try_from(length).unwrap_or(isize::MAX);
-    // The peer ended its receiving side only.
-    if sys::events(fd) & libc::POLLHUP == 0 {
-        return taken;
+    // Without it the peer ended its receiving side only.
+    if sys::events(fd) & libc::POLLHUP != 0 {
+        if table::get(fd).flags & flag::PEER_GONE != 0 {
+            return raise();
+        }
+        table::add_flags(fd, flag::PEER_GONE);
     }
-    if table::get(fd).flags & flag::PEER_GONE != 0 {
-        return raise();
-    }
-    table::add_flags(fd, flag::PEER_GONE);
-    taken
+    errno::set(before);
+    isize::try_from(length()).unwrap_or(MOST).min(MOST)
 }
 
 /// Fails as TCP does where nothing can be sent.
@@ -95,14 +105,19 @@ fn sending(fd: RawFd) -> Sending {
 
 /// What a receive on a stand-in returned at the end of the stream: the same, or a reset.
 pub(crate) fn ended(fd: RawFd) -> isize {
-    // The error is asked for last: that takes it away from a later write.
-    let error = |tcp| sys::option(tcp, libc::SOL_SOCKET, libc::SO_ERROR, 0);
-    let is_reset = |tcp: &RawFd| !had_end(*tcp) && error(*tcp) == Ok(libc::ECONNRESET);
-    if table::tcp(fd).filter(is_reset).is_none() {
+    if !errno::kept(|| table::tcp(fd).is_some_and(|tcp| was_reset(fd, tcp))) {
         return 0;
     }
     table::add_flags(fd, flag::PEER_GONE);
     errno::fail(libc::ECONNRESET)
+}
+
+/// Whether the peer of a stand-in with this TCP socket reset the connection, and the program has
+/// not been told. The number may be another file's by now.
+fn was_reset(fd: RawFd, tcp: RawFd) -> bool {
+    // The error is asked for last: that takes it away from a later write.
+    let error = || sys::option(tcp, libc::SOL_SOCKET, libc::SO_ERROR, 0);
+    !had_end(tcp) && stand_in::of(fd).is_some() && error() == Ok(libc::ECONNRESET)
 }
 
 /// Whether a TCP socket whose connection carries nothing has received its peer's FIN. A reset after
@@ -157,12 +172,13 @@ pub(crate) unsafe fn each_descriptor(message: *const libc::msghdr, mut see: impl
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
     use std::os::fd::{AsRawFd, IntoRawFd};
     use std::os::unix::net::UnixStream;
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::address::{Connection, End, Name};
     use crate::table::{Entry, Kind};
 
     /// Sends for as long as there is room.
@@ -199,6 +215,12 @@ mod tests {
         wait_for(if resets { libc::POLLERR } else { libc::POLLIN });
     }
 
+    /// Name of the client's end of the stream of a connection with these ends.
+    fn client_name(ends: [SocketAddr; 2], cookie: u64) -> Name {
+        let [client, server] = ends.map(|end| End::new(end).expect("an end"));
+        Connection { client, server }.name(cookie)
+    }
+
     #[test]
     fn a_stream_ends_as_its_connection_did_before_the_reset() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
@@ -207,14 +229,17 @@ mod tests {
         assert!(table::is_own());
         for (has_end, resets, result) in [(true, false, 0), (true, true, 0), (false, true, -1)] {
             let client = TcpStream::connect(at).expect("a connection");
+            let connection = [client.local_addr().expect("an address"), at];
             let (server, _) = listener.accept().expect("a connection");
             end(&client, server, has_end, resets);
             let (stream, _peer) = UnixStream::pair().expect("a pair");
             let (stream, tcp) = (stream.into_raw_fd(), client.into_raw_fd());
+            let cookie = sys::cookie(tcp).expect("a cookie");
+            sys::bind(stream, &client_name(connection, cookie)).expect("a name");
             let entry = Entry {
                 kind: Kind::StandIn,
                 hidden: [Some(tcp), None],
-                cookie: sys::cookie(tcp).expect("a cookie"),
+                cookie,
                 ..Entry::default()
             };
             table::set(stream, entry);

@@ -12,6 +12,7 @@ use ferroce_os::environment::{Strings, all as environment_of_process};
 use ferroce_os::program::obstacle;
 
 use crate::address::{Meaning, PREFIX};
+use crate::errno;
 use crate::sys::{self, SocketEnd};
 use crate::table::{self, ListenerSockets};
 
@@ -106,11 +107,12 @@ pub(crate) fn revoke(queue: RawFd) {
 /// The program's strings.
 pub(crate) unsafe fn about_to(path: *const c_char, environment: Strings) {
     // SAFETY: as the caller says.
-    if path.is_null() || unsafe { takes_library(path, environment) } {
+    let takes = path.is_null() || errno::kept(|| unsafe { takes_library(path, environment) });
+    if takes {
         table::spawns();
         return;
     }
-    crate::errno::kept(|| {
+    errno::kept(|| {
         let hidden = crate::hide::base();
         for fd in (3..RANGE).chain(hidden.max(RANGE)..hidden.max(RANGE) + RANGE) {
             let kept = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|f| f & libc::FD_CLOEXEC == 0);

@@ -113,7 +113,7 @@ extern "C" fn prepare() {
     let signals = signals::block();
     acquire();
     // The child has copies of the sockets whose `connect` is under way.
-    crate::offers::decide_all();
+    crate::errno::kept(crate::offers::decide_all);
     FORKING.store(own_thread(), Ordering::Relaxed);
     BEFORE.store(signals.keep(), Ordering::Relaxed);
 }

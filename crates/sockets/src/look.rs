@@ -14,6 +14,10 @@
 //! A signal for the process goes to the first thread, unless that has blocked it. So the first of
 //! several threads does not look: another one would get the signals meanwhile.
 //!
+//! A look resolves its number anew each time, where a call that sleeps stays with the open file that
+//! it began with. So a look ends (EBADF) when another thread closes the number: a connection that
+//! gets it next keeps its bytes. A `poll` goes on, as it takes nothing.
+//!
 //! A receive in a signal handler may come here: nothing is allocated, and no lock is waited for.
 
 use std::os::fd::RawFd;
@@ -25,7 +29,7 @@ use ferroce_os::environment::variable;
 use ferroce_os::linger::{Look, Looks};
 
 use crate::signals::{self, Blocked};
-use crate::table::{self, NUMBERS};
+use crate::table::{self, Kind, NUMBERS};
 use crate::{errno, filter, sys};
 
 /// The variable: microseconds.
@@ -125,6 +129,8 @@ pub(crate) enum Looked<T> {
     Found(T),
     /// A signal has come, whose handler has run: EINTR.
     Interrupted,
+    /// Another thread has closed the number of the call, or put another file there.
+    Closed,
     /// Nothing came for so long: the call is to sleep.
     Nothing(Duration),
 }
@@ -139,12 +145,17 @@ pub(crate) fn on<T>(
 ) -> Looked<T> {
     let looks = usize::try_from(number).ok().and_then(|at| LOOKS.get(at));
     let begun = looks.zip(longest());
+    let entry = table::get(number);
+    let takes = matches!(ends, Ends::Receive(_)) || entry.kind == Kind::Watcher;
+    // With a filter the table says nothing.
+    let is_closed =
+        || takes && !table::get(number).is_of_same_file(&entry) && !filter::is_installed();
     match begun.and_then(|(looks, longest)| looks.begin_yielding(longest)) {
         // The call that sleeps is a place where a thread may be cancelled.
         Some(begun) => {
             // SAFETY: this thread holds nothing.
             unsafe { pthread_testcancel() };
-            errno::kept(|| go_on(begun, ends, sleeps, look))
+            errno::kept(|| go_on(begun, ends, is_closed, sleeps, look))
         }
         None => Looked::Nothing(Duration::ZERO),
     }
@@ -153,6 +164,7 @@ pub(crate) fn on<T>(
 fn go_on<T>(
     mut begun: Look<'_>,
     ends: Ends,
+    is_closed: impl Fn() -> bool,
     sleeps: impl FnOnce() -> bool,
     mut look: impl FnMut() -> Option<T>,
 ) -> Looked<T> {
@@ -173,6 +185,9 @@ fn go_on<T>(
         if filter::is_installed() {
             return Looked::Nothing(begun.lasted());
         }
+        if is_closed() {
+            return Looked::Closed;
+        }
         if let Some(found) = look() {
             begun.end_beside_peer();
             return Looked::Found(found);
@@ -183,6 +198,8 @@ fn go_on<T>(
     drop(signals);
     if ended {
         Looked::Interrupted
+    } else if is_closed() {
+        Looked::Closed
     } else {
         Looked::Nothing(lasted)
     }
@@ -256,6 +273,41 @@ mod tests {
         assert!(watches_few(set));
         table::watches(set, true);
         assert!(!watches_few(set));
+    }
+
+    #[test]
+    fn a_look_ends_when_its_number_is_closed_or_another_files() {
+        find_out();
+        let held = crate::lock::hold();
+        let entry = |cookie| table::Entry {
+            kind: Kind::StandIn,
+            cookie,
+            ..table::Entry::default()
+        };
+        let closed = |number, next: Option<u64>| {
+            table::set(number, entry(7));
+            let (ends, mut looks) = (Ends::Receive(number), 0);
+            let looked: Looked<()> = on(
+                number,
+                ends,
+                || true,
+                || {
+                    looks += 1;
+                    if looks == 2 {
+                        table::take(number);
+                        next.into_iter()
+                            .for_each(|cookie| table::set(number, entry(cookie)));
+                    }
+                    None
+                },
+            );
+            table::take(number);
+            (looked, looks)
+        };
+        assert_eq!(closed(40_011, None), (Looked::Closed, 2));
+        assert_eq!(closed(40_012, Some(8)), (Looked::Closed, 2));
+        assert!(closed(40_013, Some(7)).1 > 2, "the same file");
+        drop(held);
     }
 
     #[test]

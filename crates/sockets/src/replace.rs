@@ -20,13 +20,18 @@ pub(crate) fn hide_tcp(fd: RawFd) -> Option<RawFd> {
 }
 
 /// Whether the program has asked of a TCP socket what a stream does not do: zero-copy sends, time
-/// stamps.
+/// stamps, urgent data in their place, readiness from a number of bytes on.
 pub(crate) fn asks_for_more(fd: RawFd) -> bool {
     /// The kernel answers with all flags, by whichever layout of the time they were set. `libc` has
     /// the other one's number on some machines.
     const TIMESTAMPING: i32 = 37;
-    let has = |option| sys::option(fd, libc::SOL_SOCKET, option, 0).is_ok_and(|value| value != 0);
-    has(libc::SO_ZEROCOPY) || has(TIMESTAMPING)
+    let above = |least: i32, option| {
+        sys::option(fd, libc::SOL_SOCKET, option, 0).is_ok_and(|value| value > least)
+    };
+    [libc::SO_ZEROCOPY, TIMESTAMPING, libc::SO_OOBINLINE]
+        .into_iter()
+        .any(|option| above(0, option))
+        || above(1, libc::SO_RCVLOWAT)
 }
 
 /// Whether a socket has what is lost with the open file: an owner that gets signals. One that has

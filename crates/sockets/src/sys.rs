@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::RawFd;
 
 use crate::errno;
+use crate::next::Next;
 
 /// Storage of a socket address of any family.
 pub(crate) type Storage = libc::sockaddr_storage;
@@ -33,9 +34,13 @@ pub(crate) fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result<RawF
     call!(SYS_socket, family, kind | libc::SOCK_CLOEXEC, protocol)
 }
 
-/// Closes a descriptor of ours.
+/// Closes a descriptor of ours. What this library's own `syscall` does before a number of the
+/// program's is closed, it must not do here: the process's lock may be held.
 pub(crate) fn close(fd: RawFd) {
-    let _ = call!(SYS_close, fd);
+    type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
+    static SYSCALL: Next = Next::new(c"syscall");
+    // SAFETY: the function of this name has this type; takes no pointers.
+    unsafe { std::mem::transmute::<*mut c_void, Syscall>(SYSCALL.address())(libc::SYS_close, fd) };
 }
 
 /// An abstract Unix address, and its length.

@@ -74,8 +74,15 @@ pub(crate) struct Entry {
     pub(crate) flags: u8,
     /// Hidden descriptors.
     pub(crate) hidden: [Option<RawFd>; 2],
-    /// `SO_COOKIE` of the TCP socket.
+    /// `SO_COOKIE` of the TCP socket; of an epoll set, a number that no other one has.
     pub(crate) cookie: u64,
+}
+
+impl Entry {
+    /// Whether two entries are of one open file.
+    pub(crate) fn is_of_same_file(&self, other: &Self) -> bool {
+        (self.kind, self.cookie) == (other.kind, other.cookie)
+    }
 }
 
 struct Slot {
@@ -93,6 +100,8 @@ static TABLE: [Slot; NUMBERS] = [const {
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Counts programs that may have inherited a listener.
 static SPAWNED: AtomicU32 = AtomicU32::new(0);
+/// Counts epoll sets that were noted.
+static SETS: AtomicU64 = AtomicU64::new(0);
 /// Whether there has been a stand-in.
 static USED: AtomicBool = AtomicBool::new(false);
 
@@ -234,7 +243,8 @@ pub(crate) fn watches(set: RawFd, more: bool) {
     if known.is_some() {
         let _ = slot.word.compare_exchange(word, new, relaxed, relaxed);
     } else if more && is_own() {
-        self::set(set, entry);
+        let cookie = SETS.fetch_add(1, Ordering::Relaxed) + 1;
+        self::set(set, Entry { cookie, ..entry });
     }
 }
 
@@ -442,7 +452,13 @@ mod tests {
         (0..300).for_each(|_| watches(set, true));
         assert_eq!(watched(set), u8::MAX);
         (0..300).for_each(|_| watches(set, false));
-        assert_eq!((get(set).kind, watched(set)), (Kind::Watcher, 0));
+        let noted = get(set);
+        assert_eq!((noted.kind, watched(set)), (Kind::Watcher, 0));
+        watches(set, true);
+        assert!(get(set).is_of_same_file(&noted));
+        take(set);
+        watches(set, true);
+        assert!(!get(set).is_of_same_file(&noted), "another set");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-use common::{is_stream, listener, pair, run};
+use common::{connect, is_stream, listener, pair, run, socket};
 
 /// What a call returned.
 fn told(result: isize) -> String {
@@ -33,13 +33,6 @@ fn before_the_edge(bytes: usize) -> *mut c_void {
         assert_eq!(libc::mprotect(edge, 16 * PAGE, libc::PROT_NONE), 0);
         edge.byte_sub(bytes)
     }
-}
-
-fn socket() -> c_int {
-    // SAFETY: takes no pointers.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
-    assert!(fd >= 0);
-    fd
 }
 
 /// A datagram whose sender's address is longer than the room for it.
@@ -74,11 +67,40 @@ fn short_room() {
     println!("# recvmsg {} {}", told(result), message.msg_namelen);
 }
 
+/// Vectors that the kernel refuses, on a connection.
+fn bad_vectors() {
+    let [client, _server] = pair();
+    let fd = client.as_raw_fd();
+    let huge = [libc::iovec {
+        iov_base: before_the_edge(8),
+        iov_len: usize::MAX / 2 + 9,
+    }; 2];
+    for (at, count) in [
+        (std::ptr::without_provenance(8), 1),
+        (before_the_edge(8).cast_const().cast(), 1),
+        (huge.as_ptr(), 2),
+    ] {
+        // SAFETY: integers and pointers, for which null is a value.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = at.cast_mut();
+        message.msg_iovlen = 1;
+        // SAFETY: the kernel does not trust the pointers.
+        unsafe {
+            println!("# writev {}", told(libc::writev(fd, at, count)));
+            println!(
+                "# sendmsg {}",
+                told(libc::sendmsg(fd, &raw const message, 0))
+            );
+        }
+    }
+}
+
 /// Pointers to memory that the program does not have.
 #[test]
 #[ignore = "a program that the other tests run"]
 fn bad_pointers() {
     short_room();
+    bad_vectors();
     let fd = socket();
     for bytes in [0, 8, 15] {
         let at: *mut libc::sockaddr = before_the_edge(bytes).cast();
@@ -131,6 +153,7 @@ fn a_pointer_that_the_kernel_refuses_does_not_end_the_program() {
     let kernel = run("bad_pointers", false);
     assert!(kernel.ends_with("# done"), "{kernel}");
     assert!(kernel.contains("# connect Some(14)"), "EFAULT: {kernel}");
+    assert!(kernel.contains("# writev Some(22)"), "EINVAL: {kernel}");
     assert_eq!(run("bad_pointers", true), kernel);
 }
 
@@ -249,14 +272,7 @@ fn connected(prepare: impl Fn(c_int), client_asks: bool) -> bool {
     if client_asks {
         prepare(fd);
     }
-    // SAFETY: integers only.
-    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
-    address.sin_family = libc::sa_family_t::try_from(libc::AF_INET).expect("small");
-    address.sin_port = at.port().to_be();
-    address.sin_addr.s_addr = u32::from(std::net::Ipv4Addr::LOCALHOST).to_be();
-    // SAFETY: an address of this function.
-    let result = unsafe { libc::connect(fd, (&raw const address).cast(), 16) };
-    assert_eq!(result, 0);
+    assert_eq!(connect(fd, at), Ok(()));
     // SAFETY: a socket that nothing else owns.
     let client = unsafe { TcpStream::from_raw_fd(fd) };
     let server = server.join().expect("a thread");
@@ -283,15 +299,76 @@ fn asked_before() {
         let result = unsafe { libc::fcntl(fd, libc::F_SETOWN, libc::getpid()) };
         assert_eq!(result, 0);
     };
+    let open = |fd| {
+        // SAFETY: a string. The file stays open.
+        let file = unsafe { libc::fdopen(fd, c"w".as_ptr()) };
+        assert!(!file.is_null());
+    };
     println!("# {}", connected(|_| {}, true));
     println!("# {}", connected(set(libc::SO_ZEROCOPY), true));
     println!("# {}", connected(set(libc::SO_ZEROCOPY), false));
     println!("# {}", connected(set(libc::SO_TIMESTAMPING), true));
     println!("# {}", connected(own, true));
+    for option in [libc::SO_RCVLOWAT, libc::SO_OOBINLINE] {
+        println!("# {}", connected(set(option), true));
+        println!("# {}", connected(set(option), false));
+    }
+    println!("# {}", connected(open, true));
 }
 
 #[test]
 fn a_socket_of_which_more_was_asked_stays_on_tcp() {
-    let kinds = ["# true", "# false", "# false", "# false", "# false"];
+    let mut kinds = ["# false"; 10];
+    kinds[0] = "# true";
     assert_eq!(run("asked_before", true), kinds.join("\n"));
+}
+
+/// Several messages in one call, before and after the peer closes.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn several_messages() {
+    let [client, mut server] = pair();
+    let send = |texts: &[&str]| {
+        let mut vectors: Vec<_> = texts
+            .iter()
+            .map(|text| libc::iovec {
+                iov_base: text.as_ptr().cast_mut().cast(),
+                iov_len: text.len(),
+            })
+            .collect();
+        let mut messages: Vec<_> = vectors
+            .iter_mut()
+            .map(|vector| {
+                // SAFETY: integers and pointers, for which null is a value.
+                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_iov = vector;
+                message.msg_hdr.msg_iovlen = 1;
+                message
+            })
+            .collect();
+        let count = u32::try_from(messages.len()).expect("small");
+        // SAFETY: messages of this function.
+        let sent = unsafe { libc::sendmmsg(client.as_raw_fd(), messages.as_mut_ptr(), count, 0) };
+        let told = told(sent as isize);
+        let lengths: Vec<_> = messages.iter().map(|message| message.msg_len).collect();
+        println!("# {told} {lengths:?}");
+    };
+    send(&[]);
+    send(&["a", "bc", "def"]);
+    let mut bytes = [0; 6];
+    server.read_exact(&mut bytes).expect("all of it");
+    println!("# {bytes:?}");
+    drop(server);
+    let mut end = [0];
+    assert_eq!((&client).read(&mut end).expect("the end"), 0);
+    // TCP takes the first one, and has the peer's answer before the next one.
+    send(&["first", "second"]);
+    send(&["third"]);
+}
+
+#[test]
+fn messages_that_are_sent_together_go_as_by_tcp() {
+    let tcp = run("several_messages", false);
+    assert!(tcp.starts_with("# 0 []\n# 3 [1, 2, 3]\n"), "{tcp}");
+    assert_eq!(run("several_messages", true), tcp);
 }

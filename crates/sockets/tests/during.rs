@@ -10,45 +10,15 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Random, WAIT, finished, is_stream, listener, program, run};
+use common::{
+    LENGTH, PATIENCE, Random, WAIT, address, connect, finished, is_stream, listener, program, run,
+    socket,
+};
 
 /// How long `connect` waits in these programs, in microseconds. A program that gives the numbers of
 /// an offer to other files may let a thread wait as long.
 const LONG: &str = "20000000";
 const SHORT: &str = "2000000";
-
-fn address(at: SocketAddr) -> libc::sockaddr_in {
-    let SocketAddr::V4(at) = at else {
-        panic!("an address of IPv4")
-    };
-    // SAFETY: integers only.
-    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
-    address.sin_family = libc::sa_family_t::try_from(libc::AF_INET).expect("small");
-    address.sin_port = at.port().to_be();
-    address.sin_addr.s_addr = u32::from(*at.ip()).to_be();
-    address
-}
-
-const LENGTH: libc::socklen_t = 16;
-
-/// A socket that the library knows.
-fn socket() -> RawFd {
-    // SAFETY: takes no pointers.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
-    assert!(fd >= 0);
-    fd
-}
-
-/// `connect` through the library; an error is an errno.
-fn connect(fd: RawFd, at: SocketAddr) -> Result<(), Option<i32>> {
-    let address = address(at);
-    // SAFETY: an address of this function.
-    let result = unsafe { libc::connect(fd, (&raw const address).cast(), LENGTH) };
-    if result == 0 {
-        return Ok(());
-    }
-    Err(std::io::Error::last_os_error().raw_os_error())
-}
 
 fn stream(fd: RawFd) -> TcpStream {
     // SAFETY: a socket that nothing else owns.

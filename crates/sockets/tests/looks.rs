@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Random, finished, is_stream, pair, program};
+use common::{PATIENCE, Random, finished, is_stream, looks, pair, program};
 
 /// How long a look lasts, in microseconds.
 const LOOK: &str = "FERROCE_SOCKETS_LOOK";
@@ -132,15 +132,6 @@ impl Call {
 
 fn error() -> Option<c_int> {
     Error::last_os_error().raw_os_error()
-}
-
-/// Whether a thread has blocked its signals, as during a look.
-fn looks(thread: c_int) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status"));
-    let status = status.expect("a thread");
-    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
-    let blocked = u64::from_str_radix(blocked.expect("its signals").trim(), 16);
-    blocked.expect("a set") & 1 << (libc::SIGUSR1 - 1) != 0
 }
 
 static HANDLED: AtomicUsize = AtomicUsize::new(0);

@@ -11,7 +11,10 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::{Random, WAIT, echo, exchange, finished, is_stream, listener, pair, program, run};
+use common::{
+    Random, WAIT, connect, echo, exchange, finished, is_stream, listener, pair, program, run,
+    socket,
+};
 
 /// Number of the socket by which a program gets a connection.
 const CHANNEL: libc::c_int = 100;
@@ -36,8 +39,28 @@ fn message(byte: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
     message
 }
 
+/// How a message is sent.
+type Sending = unsafe fn(libc::c_int, libc::msghdr) -> libc::c_int;
+
+/// By sendmsg(2).
+unsafe fn alone(channel: libc::c_int, message: libc::msghdr) -> libc::c_int {
+    // SAFETY: as the caller says.
+    let sent = unsafe { libc::sendmsg(channel, &raw const message, 0) };
+    libc::c_int::try_from(sent).expect("small")
+}
+
+/// By sendmmsg(2).
+unsafe fn together(channel: libc::c_int, message: libc::msghdr) -> libc::c_int {
+    let mut message = libc::mmsghdr {
+        msg_hdr: message,
+        msg_len: 0,
+    };
+    // SAFETY: as the caller says.
+    unsafe { libc::sendmmsg(channel, &raw mut message, 1, 0) }
+}
+
 /// Sends a descriptor, as SCM_RIGHTS of unix(7).
-fn hand(channel: &UnixStream, fd: &impl AsRawFd) {
+fn hand(channel: &UnixStream, fd: &impl AsRawFd, send: Sending) {
     let (mut data, mut control) = ([b'x'], Control([0; 64]));
     let mut byte = libc::iovec {
         iov_base: data.as_mut_ptr().cast(),
@@ -54,7 +77,7 @@ fn hand(channel: &UnixStream, fd: &impl AsRawFd) {
         libc::CMSG_DATA(header)
             .cast::<libc::c_int>()
             .write_unaligned(fd.as_raw_fd());
-        libc::sendmsg(channel.as_raw_fd(), &raw const message, 0)
+        send(channel.as_raw_fd(), message)
     };
     assert_eq!(sent, 1, "{}", std::io::Error::last_os_error());
 }
@@ -125,7 +148,7 @@ fn giver() {
             (&stays).write_all(b"early").expect("a write");
             let (channel, end) = UnixStream::pair().expect("a channel");
             let other = taker_of(&end, with_library);
-            hand(&channel, &goes);
+            hand(&channel, &goes, alone);
             drop(goes);
             let mut early = [0; 5];
             (&stays).read_exact(&mut early).expect("what was sent");
@@ -140,6 +163,39 @@ fn giver() {
 fn a_connection_goes_on_in_a_process_that_it_is_sent_to() {
     let told = run("giver", true);
     assert_eq!(told, ["# true"; 4].join("\n"), "each got the stream");
+}
+
+/// Hands a socket on before it is connected.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn given_before() {
+    for send in [alone as Sending, together] {
+        let (listener, at) = listener();
+        let (channel, end) = UnixStream::pair().expect("a channel");
+        // SAFETY: a socket that nothing else owns.
+        let mut client = TcpStream::from(unsafe { OwnedFd::from_raw_fd(socket()) });
+        hand(&channel, &client, send);
+        let mut copy = TcpStream::from(taken(&end));
+        let server = thread::spawn(move || listener.accept().expect("a connection").0);
+        assert_eq!(connect(client.as_raw_fd(), at), Ok(()));
+        let mut server = server.join().expect("a thread");
+        let kinds = [&client, &copy, &server].map(is_stream);
+        println!("# {kinds:?}");
+        assert_eq!(kinds, [false; 3], "all have the same connection");
+        let mut byte = [0];
+        for one in [&mut client, &mut copy] {
+            one.write_all(b"c").expect("a write");
+            server.read_exact(&mut byte).expect("its byte");
+        }
+    }
+}
+
+#[test]
+fn a_socket_that_is_handed_on_before_it_is_connected_stays_on_tcp() {
+    assert_eq!(
+        run("given_before", true),
+        ["# [false, false, false]"; 2].join("\n")
+    );
 }
 
 /// Serves connections, a thread each.

@@ -8,7 +8,7 @@ use crate::table::{self, Kind, flag};
 use crate::{lock, offers, short};
 
 /// Closes a descriptor of which something is known, by `go`.
-fn closed(fd: c_int, go: impl FnOnce() -> c_int) -> c_int {
+pub(super) fn closed<R>(fd: c_int, go: impl FnOnce() -> R) -> R {
     kept(|| table::spoil(fd));
     let entry = table::take(fd);
     if entry.kind == Kind::StandIn {

@@ -1,6 +1,6 @@
 //! Descriptors that are copied, watched, or handed on.
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{c_char, c_int, c_ulong, c_void};
 
 use crate::count::{Reason, stays};
 use crate::errno::kept;
@@ -13,8 +13,8 @@ const FIOCLEX: c_ulong = 0x5451;
 const FIONCLEX: c_ulong = 0x5450;
 const FIONBIO: c_ulong = 0x5421;
 
-/// An open file is about to get another number or an epoll set. This comes before the call, as the
-/// number's open file may change here.
+/// An open file is about to get another number, an epoll set or a `FILE`. This comes before the
+/// call, as the number's open file may change here.
 fn spoil(fd: c_int) {
     if table::get(fd).kind == Kind::Fresh {
         kept(|| {
@@ -112,6 +112,13 @@ hooks! {
         // SAFETY: what the program passed.
         let result = unsafe { next()(fd, command, argument) };
         controlled(fd, command, argument, result)
+    }
+
+    // The C library reads and writes it by calls that ours do not stand in front of.
+    fdopen: fn(fd: c_int, mode: *const c_char) -> *mut libc::FILE, |next| {
+        spoil(fd);
+        // SAFETY: what the program passed.
+        unsafe { next()(fd, mode) }
     }
 
     ioctl: fn(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int, |next| {

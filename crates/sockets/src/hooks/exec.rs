@@ -4,13 +4,14 @@ use std::ffi::{c_char, c_int, c_void};
 
 use ferroce_os::environment::Strings;
 
+use crate::errno::kept;
 use crate::exec::{about_to, each_found, environment};
 use crate::next::hooks;
 
 unsafe fn about_to_find(name: *const c_char, environment: Strings) {
     if !name.is_null() {
         // SAFETY: the program's strings.
-        unsafe { each_found(name, |path| about_to(path, environment)) };
+        kept(|| unsafe { each_found(name, |path| about_to(path, environment)) });
     }
 }
 

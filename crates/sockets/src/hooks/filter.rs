@@ -1,9 +1,10 @@
-//! Calls that install a filter of system calls.
+//! Calls that install a filter of system calls, and system calls by number.
 
 use std::ffi::{c_int, c_long, c_ulong};
 
-use crate::filter;
+use super::close::closed;
 use crate::next::hooks;
+use crate::{filter, table};
 
 /// `SECCOMP_SET_MODE_STRICT` and `SECCOMP_SET_MODE_FILTER`; higher numbers ask.
 const HIGHEST_MODE: c_ulong = 1;
@@ -17,8 +18,8 @@ hooks! {
         unsafe { next()(option, a, b, c, d) }
     }
 
-    // libseccomp calls seccomp(2) so. A sixth argument that was not passed is read from the
-    // caller's stack or from a register, and goes where the kernel does not look.
+    // libseccomp calls seccomp(2) so, and libuv close(2). A sixth argument that was not passed is
+    // read from the caller's stack or from a register, and goes where the kernel does not look.
     syscall: fn(
         number: c_long,
         a: c_ulong,
@@ -32,6 +33,12 @@ hooks! {
             filter::is_coming();
         }
         // SAFETY: what the program passed.
-        unsafe { next()(number, a, b, c, d, e, f) }
+        let go = || unsafe { next()(number, a, b, c, d, e, f) };
+        // The kernel reads a number of 32 bits.
+        let fd = ((a & 0xffff_ffff) as u32).cast_signed();
+        if number == libc::SYS_close && table::is_known(fd) {
+            return closed(fd, go);
+        }
+        go()
     }
 }

@@ -63,7 +63,7 @@ fn connect_fresh(
     next: impl FnOnce() -> c_int,
 ) -> c_int {
     let to = destination(address, length);
-    let server = to.map_or(Server::Other, |to| offer(fd, &to));
+    let server = to.map_or(Server::Other, |to| kept(|| offer(fd, &to)));
     let result = next();
     let error = if result == 0 { 0 } else { errno::now() };
     // By TCP it began, and it may be established although the call was interrupted.
@@ -128,7 +128,7 @@ hooks! {
         // SAFETY: what the program passed.
         let go = || unsafe { next()(fd, address, length) };
         match table::get(fd).kind {
-            Kind::StandIn if stand_in::of(fd).is_some() => connect_again(fd),
+            Kind::StandIn if kept(|| stand_in::of(fd)).is_some() => connect_again(fd),
             Kind::Fresh => connect_fresh(fd, address, length, go),
             _ => go(),
         }

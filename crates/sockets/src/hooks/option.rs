@@ -90,14 +90,19 @@ fn known_or_asked(fd: RawFd, level: c_int, option: c_int) -> Option<StandIn> {
 fn unless_refused(
     fd: RawFd,
     level: c_int,
-    result: c_int,
+    call: impl FnOnce() -> c_int,
     go: impl FnOnce(StandIn) -> c_int,
 ) -> c_int {
+    let before = errno::now();
+    let result = call();
     let refused = result < 0
         && level != libc::SOL_SOCKET
         && matches!(errno::now(), libc::EOPNOTSUPP | libc::ENOPROTOOPT);
     let stand_in = refused.then(|| kept(|| stand_in::of(fd))).flatten();
-    stand_in.map_or(result, go)
+    stand_in.map_or(result, |stand_in| {
+        errno::set(before);
+        go(stand_in)
+    })
 }
 
 unsafe fn answer(value: Option<c_int>, to: *mut c_void, room: *mut libc::socklen_t) -> c_int {
@@ -176,8 +181,8 @@ hooks! {
                     answer(alone(stand_in, level, option), to, room)
                 }
                 _ => {
-                    let result = next()(fd, level, option, to, room);
-                    unless_refused(fd, level, result, |stand_in| {
+                    let ask = || next()(fd, level, option, to, room);
+                    unless_refused(fd, level, ask, |stand_in| {
                         answer(alone(stand_in, level, option), to, room)
                     })
                 }
@@ -192,19 +197,17 @@ hooks! {
         from: *const c_void,
         length: libc::socklen_t
     ) -> c_int, |next| {
-        let stand_in = known_or_asked(fd, level, option);
-        if stand_in.is_none() {
-            // SAFETY: the program's memory.
-            let result = unsafe { next()(fd, level, option, from, length) };
-            let taken = |_| if is_refused(level, option) { result } else { 0 };
-            return unless_refused(fd, level, result, taken);
+        // SAFETY: the program's memory.
+        let set = |fd| unsafe { next()(fd, level, option, from, length) };
+        let refused = is_refused(level, option);
+        if known_or_asked(fd, level, option).is_none() {
+            let taken = |_| if refused { errno::fail(libc::ENOPROTOOPT) } else { 0 };
+            return unless_refused(fd, level, || set(fd), taken);
         }
-        if is_refused(level, option) {
+        if refused {
             return errno::fail(libc::ENOPROTOOPT);
         }
         let tcp = kept(|| table::tcp(fd));
-        // SAFETY: the program's memory.
-        let set = |fd| unsafe { next()(fd, level, option, from, length) };
         let acts = level == libc::SOL_SOCKET && acts_on_stream(option);
         let result = match tcp {
             Some(tcp) => set(tcp),

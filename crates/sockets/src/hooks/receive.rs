@@ -57,6 +57,7 @@ fn look(fd: c_int, mut attempt: impl FnMut() -> Outcome) -> Option<isize> {
         Looked::Found(Err(libc::ENOTSOCK)) | Looked::Nothing(_) => None,
         Looked::Found(Err(error)) => Some(errno::fail(error)),
         Looked::Interrupted => Some(errno::fail(libc::EINTR)),
+        Looked::Closed => Some(errno::fail(libc::EBADF)),
     }
 }
 
@@ -119,9 +120,11 @@ fn waits_for_errors(fd: c_int, flags: c_int) -> bool {
     asks && kept(|| stand_in::of(fd)).is_some()
 }
 
-/// Whether a receive on a stand-in discards, as `MSG_TRUNC` does with TCP.
+/// Whether a receive on a stand-in discards, as `MSG_TRUNC` does with TCP. A datagram of a socket
+/// that has the number by now is received.
 fn discards(fd: c_int, flags: c_int) -> bool {
-    flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0 && table::is_stand_in(fd)
+    let asks = flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0;
+    asks && table::is_stand_in(fd) && kept(|| stand_in::of(fd)).is_some()
 }
 
 /// Whether the kernel wrote a stream's name where TCP writes no sender. `length` is the name's

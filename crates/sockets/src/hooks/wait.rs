@@ -25,6 +25,7 @@ fn wait(
         Looked::Found(Ok(count)) => count,
         Looked::Found(Err(error)) => errno::fail(error),
         Looked::Interrupted => errno::fail(libc::EINTR),
+        Looked::Closed => errno::fail(libc::EBADF),
         Looked::Nothing(lasted) => go(lasted),
     }
 }

@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -160,6 +160,50 @@ pub(crate) fn pair() -> [TcpStream; 2] {
     let (server, from) = server.join().expect("a thread");
     assert_eq!(from, client.local_addr().expect("an address"));
     [client, server]
+}
+
+/// An address as the kernel reads it.
+pub(crate) fn address(at: SocketAddr) -> libc::sockaddr_in {
+    let SocketAddr::V4(at) = at else {
+        panic!("an address of IPv4")
+    };
+    // SAFETY: integers only.
+    let mut address: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    address.sin_family = libc::sa_family_t::try_from(libc::AF_INET).expect("small");
+    address.sin_port = at.port().to_be();
+    address.sin_addr.s_addr = u32::from(*at.ip()).to_be();
+    address
+}
+
+/// Its length.
+pub(crate) const LENGTH: libc::socklen_t = 16;
+
+/// A socket that the library knows.
+pub(crate) fn socket() -> RawFd {
+    // SAFETY: takes no pointers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0) };
+    assert!(fd >= 0);
+    fd
+}
+
+/// `connect` through the library; an error is an errno.
+pub(crate) fn connect(fd: RawFd, at: SocketAddr) -> Result<(), Option<i32>> {
+    let address = address(at);
+    // SAFETY: an address of this function.
+    let result = unsafe { libc::connect(fd, (&raw const address).cast(), LENGTH) };
+    if result == 0 {
+        return Ok(());
+    }
+    Err(std::io::Error::last_os_error().raw_os_error())
+}
+
+/// Whether a thread has blocked its signals, as during a look.
+pub(crate) fn looks(thread: libc::c_int) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status"));
+    let status = status.expect("a thread");
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let blocked = u64::from_str_radix(blocked.expect("its signals").trim(), 16);
+    blocked.expect("a set") & 1 << (libc::SIGUSR1 - 1) != 0
 }
 
 /// Sends random pieces while it receives them back, and compares.
