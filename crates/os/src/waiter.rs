@@ -19,7 +19,7 @@ use crate::sys::{check, raw_fd};
 const KERNEL_SET: usize = 8;
 
 /// Signals that the thread itself causes: held off, they would end the process.
-const FAULTS: [c_int; 7] = [
+pub const FAULTS: [c_int; 7] = [
     libc::SIGSYS,
     libc::SIGSEGV,
     libc::SIGBUS,

@@ -9,6 +9,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::errno;
 use crate::signals::{self, Blocked};
 
 const FREE: u32 = 0;
@@ -111,9 +112,11 @@ impl Drop for Held {
 
 extern "C" fn prepare() {
     let signals = signals::block();
-    acquire();
-    // The child has copies of the sockets whose `connect` is under way.
-    crate::errno::kept(crate::offers::decide_all);
+    errno::kept(|| {
+        acquire();
+        // The child has copies of the sockets whose `connect` is under way.
+        crate::offers::decide_all();
+    });
     FORKING.store(own_thread(), Ordering::Relaxed);
     BEFORE.store(signals.keep(), Ordering::Relaxed);
 }

@@ -12,7 +12,9 @@
 //! If broken: a program that stops a thread by a signal waits for ever.
 //!
 //! A signal for the process goes to the first thread, unless that has blocked it. So the first of
-//! several threads does not look: another one would get the signals meanwhile.
+//! several threads looks only where no signal has a handler (`hooks/signal.rs` sees each that gets
+//! one): another thread would run it meanwhile. What signals do without a handler, they do to all
+//! threads.
 //!
 //! A look resolves its number anew each time, where a call that sleeps stays with the open file that
 //! it began with. So a look ends (EBADF) when another thread closes the number: a connection that
@@ -66,6 +68,7 @@ pub(crate) fn find_out() {
         // that other threads change.
         unsafe { found.cast::<AtomicU8>().as_ref() }
     });
+    signals::find_handlers();
 }
 
 /// Whether the calling thread is the first of several, or may be.
@@ -145,20 +148,18 @@ pub(crate) fn on<T>(
 ) -> Looked<T> {
     let looks = usize::try_from(number).ok().and_then(|at| LOOKS.get(at));
     let begun = looks.zip(longest());
+    let Some(begun) = begun.and_then(|(looks, longest)| looks.begin_yielding(longest)) else {
+        return Looked::Nothing(Duration::ZERO);
+    };
     let entry = table::get(number);
     let takes = matches!(ends, Ends::Receive(_)) || entry.kind == Kind::Watcher;
     // With a filter the table says nothing.
     let is_closed =
         || takes && !table::get(number).is_of_same_file(&entry) && !filter::is_installed();
-    match begun.and_then(|(looks, longest)| looks.begin_yielding(longest)) {
-        // The call that sleeps is a place where a thread may be cancelled.
-        Some(begun) => {
-            // SAFETY: this thread holds nothing.
-            unsafe { pthread_testcancel() };
-            errno::kept(|| go_on(begun, ends, is_closed, sleeps, look))
-        }
-        None => Looked::Nothing(Duration::ZERO),
-    }
+    // The call that sleeps is a place where a thread may be cancelled.
+    // SAFETY: this thread holds nothing.
+    unsafe { pthread_testcancel() };
+    errno::kept(|| go_on(begun, ends, is_closed, sleeps, look))
 }
 
 fn go_on<T>(
@@ -175,14 +176,15 @@ fn go_on<T>(
     if !sleeps() {
         return Looked::Nothing(Duration::ZERO);
     }
-    if is_first_of_several() {
+    let has_handlers = signals::have_handlers();
+    if has_handlers && is_first_of_several() {
         begun.end(false);
         return Looked::Nothing(Duration::ZERO);
     }
     let signals = signals::block();
     while begun.goes_on() {
-        // Another thread may install one for all.
-        if filter::is_installed() {
+        // Another thread may change both.
+        if filter::is_installed() || signals::have_handlers() != has_handlers {
             return Looked::Nothing(begun.lasted());
         }
         if is_closed() {

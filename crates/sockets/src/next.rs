@@ -19,8 +19,18 @@ impl Next {
         }
     }
 
-    /// Its address, never null.
+    /// Its address, never null. Every call of the program's asks.
+    #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Relaxed);
+        if known.is_null() {
+            return self.first();
+        }
+        known
+    }
+
+    #[cold]
+    fn first(&self) -> *mut c_void {
         let found = self.find();
         assert!(
             !found.is_null(),
@@ -41,6 +51,13 @@ impl Next {
         self.address.store(found, Ordering::Relaxed);
         found
     }
+}
+
+/// Runs what a call on a stand-in takes, apart from its function: one on another descriptor gets
+/// through that at once.
+#[inline(never)]
+pub(crate) fn apart<R>(go: impl FnOnce() -> R) -> R {
+    go()
 }
 
 /// Functions of the C library as this library has them. `$next` is the function behind. Within this

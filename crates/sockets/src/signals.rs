@@ -4,10 +4,41 @@
 //! `connect` would wait for the lock that its own thread holds. One that runs during a look would
 //! leave the call asleep that it is to end.
 
-use ferroce_os::waiter::restarts;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferroce_os::waiter::{FAULTS, restarts};
 
 /// The kernel's set of signals.
 pub(crate) type Set = u64;
+
+/// Whether a signal has had a handler that other threads than the intended one could run.
+static HANDLED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a signal is about to get a handler. A fault's runs in the thread that causes it.
+pub(crate) fn note_handler(signal: c_int) {
+    if !FAULTS.contains(&signal) {
+        HANDLED.store(true, Ordering::Release);
+    }
+}
+
+/// Whether this value of `sa_handler` is a function.
+pub(crate) const fn is_handler(handler: libc::sighandler_t) -> bool {
+    !matches!(handler, libc::SIG_DFL | libc::SIG_IGN)
+}
+
+/// Notes the handlers that are there already.
+pub(crate) fn find_handlers() {
+    let has_handler = |signal: &c_int| restarts(*signal).is_some();
+    (1..=libc::SIGRTMAX())
+        .filter(has_handler)
+        .for_each(note_handler);
+}
+
+/// Whether any signal has a handler, or has had one.
+pub(crate) fn have_handlers() -> bool {
+    HANDLED.load(Ordering::Acquire)
+}
 
 /// This thread gets no signals until the value is dropped.
 #[derive(Debug)]
@@ -15,7 +46,7 @@ pub(crate) struct Blocked {
     before: Set,
 }
 
-fn change(how: libc::c_int, new: Set) -> Set {
+fn change(how: c_int, new: Set) -> Set {
     let mut before: Set = 0;
     // SAFETY: two sets of the length that is said. No error is possible then.
     unsafe {
@@ -37,7 +68,7 @@ pub(crate) fn block() -> Blocked {
 }
 
 /// The signals of a set.
-fn each(set: Set) -> impl Iterator<Item = libc::c_int> {
+fn each(set: Set) -> impl Iterator<Item = c_int> {
     (1..)
         .zip((0..Set::BITS).map(move |bit| set >> bit & 1))
         .filter_map(|(signal, has)| (has == 1).then_some(signal))

@@ -35,6 +35,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Bits of an entry.
+    const MASK: u64 = 7;
     const ALL: [Self; 5] = [
         Self::Other,
         Self::Fresh,
@@ -157,21 +159,25 @@ pub(crate) fn forked() {
 }
 
 fn pack(entry: &Entry) -> u64 {
-    let kind = Kind::ALL.iter().position(|kind| *kind == entry.kind);
     let number = |fd: Option<RawFd>| {
         let above = fd.and_then(|fd| u64::try_from(fd + 1).ok());
         above.filter(|fd| *fd <= FIELD_MASK).unwrap_or(0)
     };
     let [first, second] = entry.hidden.map(number);
-    kind.unwrap_or(0) as u64
+    entry.kind as u64
         | u64::from(entry.flags) << 4
         | generation(entry.kind) << 12
         | first << 24
         | second << (24 + FIELD)
 }
 
+/// The bits of an entry, or its number.
+fn flags(word: u64) -> u8 {
+    (word >> 4 & 0xff) as u8
+}
+
 fn unpack(word: u64, cookie: u64) -> Entry {
-    let kind = Kind::ALL[(word & 7) as usize % Kind::ALL.len()];
+    let kind = Kind::ALL[(word & Kind::MASK) as usize % Kind::ALL.len()];
     let stale = (word >> 12) & 0xfff != generation(kind);
     let shared = if stale && kind == Kind::Listener {
         flag::SHARED
@@ -188,7 +194,7 @@ fn unpack(word: u64, cookie: u64) -> Entry {
         } else {
             kind
         },
-        flags: ((word >> 4) & 0xff) as u8 | shared,
+        flags: flags(word) | shared,
         hidden: [number(24), number(24 + FIELD)],
         cookie,
     }
@@ -211,7 +217,16 @@ pub(crate) fn get(fd: RawFd) -> Entry {
 pub(crate) fn is_stand_in(fd: RawFd) -> bool {
     slot(fd).is_some_and(|slot| {
         let word = slot.word.load(Ordering::Relaxed);
-        word != 0 && unpack(word, 0).kind == Kind::StandIn && !filter::is_installed()
+        word & Kind::MASK == Kind::StandIn as u64 && !filter::is_installed()
+    })
+}
+
+/// Whether a stand-in has any of these bits. Receives ask.
+#[inline]
+pub(crate) fn has_flags(fd: RawFd, flags: u8) -> bool {
+    slot(fd).is_some_and(|slot| {
+        let word = slot.word.load(Ordering::Relaxed);
+        self::flags(word) & flags != 0 && !filter::is_installed()
     })
 }
 
@@ -228,8 +243,8 @@ pub(crate) fn watches(set: RawFd, more: bool) {
         return;
     };
     let word = slot.word.load(Ordering::Relaxed);
-    let known = Some(unpack(word, 0)).filter(|entry| entry.kind == Kind::Watcher);
-    let flags = known.map_or(0, |entry| entry.flags);
+    let is_known = word & Kind::MASK == Kind::Watcher as u64;
+    let flags = if is_known { flags(word) } else { 0 };
     let entry = Entry {
         kind: Kind::Watcher,
         flags: if more {
@@ -240,7 +255,7 @@ pub(crate) fn watches(set: RawFd, more: bool) {
         ..Entry::default()
     };
     let (relaxed, new) = (Ordering::Relaxed, pack(&entry));
-    if known.is_some() {
+    if is_known {
         let _ = slot.word.compare_exchange(word, new, relaxed, relaxed);
     } else if more && is_own() {
         let cookie = SETS.fetch_add(1, Ordering::Relaxed) + 1;
@@ -248,14 +263,17 @@ pub(crate) fn watches(set: RawFd, more: bool) {
     }
 }
 
-/// Stand-ins that an epoll set watches, as far as is known.
+/// Stand-ins that an epoll set watches, as far as is known. Every wait asks.
+#[inline]
 pub(crate) fn watched(set: RawFd) -> u8 {
-    let entry = get(set);
-    if entry.kind == Kind::Watcher {
-        entry.flags
-    } else {
-        0
-    }
+    slot(set).map_or(0, |slot| {
+        let word = slot.word.load(Ordering::Relaxed);
+        if word & Kind::MASK == Kind::Watcher as u64 && !filter::is_installed() {
+            flags(word)
+        } else {
+            0
+        }
+    })
 }
 
 /// Whether anything is known of a descriptor.

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::io::{Error, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -503,4 +503,83 @@ fn gathered() {
 #[test]
 fn a_receive_waits_for_as_many_bytes_as_the_program_has_said() {
     assert_eq!(run("gathered", "500"), "# done");
+}
+
+/// A receive in the first of several threads, and whether it looked. The sockets stay open, as
+/// nothing may be known of the next one's number.
+fn first_looks(kept: &mut Vec<TcpStream>) -> bool {
+    let [client, server] = pair();
+    // SAFETY: takes no pointers.
+    let own = unsafe { libc::gettid() };
+    let begun = AtomicBool::new(false);
+    let looked = thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            // Signals are blocked while a thread is made, too.
+            let until = Instant::now() + PATIENCE;
+            while !begun.load(Ordering::SeqCst) {
+                assert!(Instant::now() < until, "the thread begins");
+            }
+            let until = Instant::now() + Duration::from_millis(20);
+            let mut looked = looks(own);
+            while !looked && Instant::now() < until {
+                looked = looks(own);
+            }
+            (&server).write_all(b"n").expect("a write");
+            looked
+        });
+        begun.store(true, Ordering::SeqCst);
+        (&client).read_exact(&mut [0]).expect("a byte");
+        watcher.join().expect("a thread")
+    });
+    kept.extend([client, server]);
+    looked
+}
+
+/// Looks before and after a signal has a handler.
+fn handled() {
+    let mut kept = Vec::new();
+    let mut tell = || println!("# {}", (0..ROUNDS / 2).any(|_| first_looks(&mut kept)));
+    tell();
+    // SAFETY: a handler that does nothing but count, and none.
+    unsafe {
+        libc::signal(libc::SIGSEGV, handle as *const () as libc::sighandler_t);
+        libc::signal(libc::SIGUSR1, libc::SIG_IGN);
+    }
+    tell();
+    match std::env::var(BY).as_deref() {
+        // SAFETY: a handler that does nothing but count.
+        Ok("signal") => unsafe {
+            libc::signal(libc::SIGUSR1, handle as *const () as libc::sighandler_t);
+        },
+        _ => install(),
+    }
+    tell();
+}
+
+#[test]
+#[ignore = "a program that the other tests run"]
+fn first_of_several() {
+    // SAFETY: a thread that calls `fork` is its child's first; takes no pointers.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        handled();
+        std::process::exit(0);
+    }
+    let mut status = 0;
+    // SAFETY: room for its status.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!((ended, status), (child, 0));
+}
+
+/// Which function installs a handler.
+const BY: &str = "FERROCE_TEST_BY";
+
+#[test]
+fn the_first_of_several_threads_looks_until_a_signal_has_a_handler() {
+    for by in ["signal", "sigaction"] {
+        let mut program = program("first_of_several", true);
+        program.env(LOOK, "500").env(BY, by);
+        let told = finished(program.spawn().expect("a process"));
+        assert_eq!(told, "# true\n# true\n# false", "{by}");
+    }
 }

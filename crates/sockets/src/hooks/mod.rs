@@ -16,4 +16,5 @@ mod open;
 mod option;
 mod receive;
 mod send;
+mod signal;
 mod wait;

@@ -6,7 +6,7 @@ use crate::attempt::{self, Outcome, Room, some_bytes};
 use crate::data::{discard, ended};
 use crate::errno::{self, kept};
 use crate::look::{self, Ends, Looked};
-use crate::next::hooks;
+use crate::next::{apart, hooks};
 use crate::table::{self, flag};
 use crate::{short, stand_in, sys};
 
@@ -20,7 +20,7 @@ const NO_LOOKS: c_int = libc::MSG_DONTWAIT | libc::MSG_WAITALL | libc::MSG_OOB |
 /// clears, and the attempts would show to the kernel.
 const MESSAGE_LOOKS: usize = if cfg!(target_env = "musl") { 0 } else { 1 };
 
-/// A receive on a descriptor, with looks (`attempt`) before it sleeps (`go`).
+/// A receive on a stand-in, with looks (`attempt`) before it sleeps (`go`).
 fn receive(
     fd: c_int,
     room: usize,
@@ -28,7 +28,7 @@ fn receive(
     attempt: impl FnMut() -> Outcome,
     go: impl FnOnce() -> isize,
 ) -> isize {
-    let looks = room > 0 && flags & NO_LOOKS == 0 && table::is_stand_in(fd);
+    let looks = room > 0 && flags & NO_LOOKS == 0;
     let found = looks.then(|| look(fd, attempt)).flatten();
     found.unwrap_or_else(|| {
         let result = go();
@@ -42,7 +42,7 @@ fn receive(
 
 /// What a look found: what the receive returns. `None`: it is to be made as it is.
 fn look(fd: c_int, mut attempt: impl FnMut() -> Outcome) -> Option<isize> {
-    if table::get(fd).flags & (flag::RETURNS | flag::AT_LEAST) != 0 {
+    if table::has_flags(fd, flag::RETURNS | flag::AT_LEAST) {
         return None;
     }
     let looked = look::on(
@@ -63,7 +63,7 @@ fn look(fd: c_int, mut attempt: impl FnMut() -> Outcome) -> Option<isize> {
 
 /// Whether receives on a stand-in sleep. The table remembers the answer.
 fn sleeps(fd: c_int) -> bool {
-    if table::get(fd).flags & flag::SLEEPS != 0 {
+    if table::has_flags(fd, flag::SLEEPS) {
         return true;
     }
     let sleeps = sys::fcntl(fd, libc::F_GETFL, 0).is_ok_and(|f| f & libc::O_NONBLOCK == 0);
@@ -71,7 +71,7 @@ fn sleeps(fd: c_int) -> bool {
     sleeps
 }
 
-/// What a receive on a descriptor returns.
+/// What a receive on a stand-in returns.
 fn received(fd: c_int, room: usize, go: impl FnOnce() -> isize) -> isize {
     let result = go();
     short::carried(fd, result);
@@ -89,18 +89,29 @@ fn received(fd: c_int, room: usize, go: impl FnOnce() -> isize) -> isize {
     }
 }
 
-/// The same, where the kernel may write the sender's address.
-///
-/// # Safety
-/// `go` passes `address` and `address_length` to the kernel.
-unsafe fn received_from(
+/// A receive on a stand-in with flags. `looks`: room of the call, or 0 if it does not look.
+fn receive_on(
     fd: c_int,
-    room: usize,
-    address: *const libc::sockaddr,
-    address_length: *mut libc::socklen_t,
+    length: usize,
+    looks: usize,
+    flags: c_int,
+    attempt: impl FnMut() -> Outcome,
     go: impl FnOnce() -> isize,
 ) -> isize {
-    let result = received(fd, room, go);
+    unlike_stream(fd, length, flags)
+        .unwrap_or_else(|| received(fd, length, || receive(fd, looks, flags, attempt, go)))
+}
+
+/// What a receive on a descriptor returns where the kernel may have written the sender's address.
+///
+/// # Safety
+/// The kernel got `address` and `address_length`, and returned `result`.
+unsafe fn from_sender(
+    fd: c_int,
+    address: *const libc::sockaddr,
+    address_length: *mut libc::socklen_t,
+    result: isize,
+) -> isize {
     if result < 0 || address.is_null() {
         return result;
     }
@@ -113,18 +124,43 @@ unsafe fn received_from(
     result
 }
 
-/// Whether a receive on a stand-in asks for the error queue. A stream has none, and would return
-/// bytes; TCP's is empty, as nothing is sent over the hidden connection.
-fn waits_for_errors(fd: c_int, flags: c_int) -> bool {
-    let asks = flags & libc::MSG_ERRQUEUE != 0 && table::is_stand_in(fd);
-    asks && kept(|| stand_in::of(fd)).is_some()
+/// A receive of which the program may ask for the sender's address. `looks`: room of the call, or 0
+/// if it does not look.
+///
+/// # Safety
+/// `attempt` and `go` pass the address to the kernel.
+unsafe fn receive_from(
+    fd: c_int,
+    to: Room,
+    looks: usize,
+    flags: c_int,
+    attempt: impl FnMut() -> Outcome,
+    go: impl FnOnce() -> isize,
+) -> isize {
+    let result = if table::is_stand_in(fd) {
+        receive_on(fd, to.length, looks, flags, attempt, go)
+    } else {
+        go()
+    };
+    // SAFETY: as the caller says.
+    unsafe { from_sender(fd, to.address, to.address_length, result) }
 }
 
-/// Whether a receive on a stand-in discards, as `MSG_TRUNC` does with TCP. A datagram of a socket
-/// that has the number by now is received.
-fn discards(fd: c_int, flags: c_int) -> bool {
-    let asks = flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0;
-    asks && table::is_stand_in(fd) && kept(|| stand_in::of(fd)).is_some()
+/// What a receive on a stand-in returns that a stream would make otherwise.
+///
+/// `MSG_ERRQUEUE`: a stream has no queue of errors, and would return bytes; TCP's is empty, as
+/// nothing is sent over the hidden connection. `MSG_TRUNC`: TCP discards. A socket that has the
+/// number by now gets its call.
+fn unlike_stream(fd: c_int, length: usize, flags: c_int) -> Option<isize> {
+    let asks_for_errors = flags & libc::MSG_ERRQUEUE != 0;
+    let discards = flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0;
+    if !(asks_for_errors || discards) || kept(|| stand_in::of(fd)).is_none() {
+        None
+    } else if asks_for_errors {
+        Some(errno::fail(libc::EAGAIN))
+    } else {
+        Some(discard(fd, length, flags))
+    }
 }
 
 /// Whether the kernel wrote a stream's name where TCP writes no sender. `length` is the name's
@@ -135,6 +171,21 @@ fn hides_sender(fd: c_int, length: libc::socklen_t) -> bool {
     length > 0 && may_be && kept(|| stand_in::of(fd)).is_some()
 }
 
+/// As [`from_sender`], of a message.
+///
+/// # Safety
+/// The kernel got the message, and returned `result`.
+unsafe fn message_from_sender(fd: c_int, message: *mut libc::msghdr, result: isize) -> isize {
+    // SAFETY: the kernel wrote the header, or the call would have failed (EFAULT).
+    unsafe {
+        let is_named = result >= 0 && !(*message).msg_name.is_null();
+        if is_named && hides_sender(fd, (*message).msg_namelen) {
+            (*message).msg_namelen = 0;
+        }
+    }
+    result
+}
+
 /// Room of a call for which the C library ends the program if there is less than it asks for.
 const fn looked_into(length: usize, room: usize) -> usize {
     if length <= room { length } else { 0 }
@@ -143,30 +194,37 @@ const fn looked_into(length: usize, room: usize) -> usize {
 hooks! {
     read: fn(fd: c_int, bytes: *mut c_void, length: usize) -> isize, |next| {
         // SAFETY: what the program passed.
-        let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), 0) };
-        // SAFETY: what the program passed.
-        let go = || unsafe { next()(fd, bytes, length) };
-        received(fd, length, || receive(fd, length, 0, attempt, go))
+        let go = move || unsafe { next()(fd, bytes, length) };
+        if !table::is_stand_in(fd) {
+            return go();
+        }
+        apart(move || {
+            // SAFETY: what the program passed.
+            let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), 0) };
+            received(fd, length, || receive(fd, length, 0, attempt, go))
+        })
     }
 
     readv: fn(fd: c_int, vectors: *const libc::iovec, count: c_int) -> isize, |next| {
-        let room = usize::from(count > 0);
         // SAFETY: what the program passed.
-        received(fd, room, || unsafe { next()(fd, vectors, count) })
+        let go = || unsafe { next()(fd, vectors, count) };
+        if !table::is_stand_in(fd) {
+            return go();
+        }
+        received(fd, usize::from(count > 0), go)
     }
 
     recv: fn(fd: c_int, bytes: *mut c_void, length: usize, flags: c_int) -> isize, |next| {
-        if waits_for_errors(fd, flags) {
-            return errno::fail(libc::EAGAIN);
-        }
-        if discards(fd, flags) {
-            return discard(fd, length, flags);
-        }
         // SAFETY: what the program passed.
-        let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), flags) };
-        // SAFETY: what the program passed.
-        let go = || unsafe { next()(fd, bytes, length, flags) };
-        received(fd, length, || receive(fd, length, flags, attempt, go))
+        let go = move || unsafe { next()(fd, bytes, length, flags) };
+        if !table::is_stand_in(fd) {
+            return go();
+        }
+        apart(move || {
+            // SAFETY: what the program passed.
+            let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), flags) };
+            receive_on(fd, length, length, flags, attempt, go)
+        })
     }
 
     recvfrom: fn(
@@ -177,24 +235,13 @@ hooks! {
         address: *mut libc::sockaddr,
         address_length: *mut libc::socklen_t
     ) -> isize, |next| {
-        if waits_for_errors(fd, flags) {
-            return errno::fail(libc::EAGAIN);
-        }
-        if discards(fd, flags) {
-            return discard(fd, length, flags);
-        }
         let to = Room { bytes, length, address, address_length };
         // SAFETY: what the program passed.
         let attempt = || unsafe { attempt::receive(fd, to, flags) };
         // SAFETY: what the program passed.
         let go = || unsafe { next()(fd, bytes, length, flags, address, address_length) };
-        let looks = length;
         // SAFETY: both pass the address to the kernel.
-        unsafe {
-            received_from(fd, length, address, address_length, || {
-                receive(fd, looks, flags, attempt, go)
-            })
-        }
+        unsafe { receive_from(fd, to, length, flags, attempt, go) }
     }
 
     // What the C library's headers make of the calls where they know the room.
@@ -203,6 +250,9 @@ hooks! {
         let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), 0) };
         // SAFETY: what the program passed.
         let go = || unsafe { next()(fd, bytes, length, room) };
+        if !table::is_stand_in(fd) {
+            return go();
+        }
         let looks = looked_into(length, room);
         received(fd, length, || receive(fd, looks, 0, attempt, go))
     }
@@ -214,18 +264,15 @@ hooks! {
         room: usize,
         flags: c_int
     ) -> isize, |next| {
-        if waits_for_errors(fd, flags) {
-            return errno::fail(libc::EAGAIN);
-        }
-        if discards(fd, flags) {
-            return discard(fd, length, flags);
-        }
         // SAFETY: what the program passed.
         let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), flags) };
         // SAFETY: what the program passed.
         let go = || unsafe { next()(fd, bytes, length, room, flags) };
+        if !table::is_stand_in(fd) {
+            return go();
+        }
         let looks = looked_into(length, room);
-        received(fd, length, || receive(fd, looks, flags, attempt, go))
+        receive_on(fd, length, looks, flags, attempt, go)
     }
 
     __recvfrom_chk: fn(
@@ -237,45 +284,32 @@ hooks! {
         address: *mut libc::sockaddr,
         address_length: *mut libc::socklen_t
     ) -> isize, |next| {
-        if waits_for_errors(fd, flags) {
-            return errno::fail(libc::EAGAIN);
-        }
-        if discards(fd, flags) {
-            return discard(fd, length, flags);
-        }
         let to = Room { bytes, length, address, address_length };
         // SAFETY: what the program passed.
         let attempt = || unsafe { attempt::receive(fd, to, flags) };
         // SAFETY: what the program passed.
         let go = || unsafe { next()(fd, bytes, length, room, flags, address, address_length) };
-        let looks = looked_into(length, room);
         // SAFETY: both pass the address to the kernel.
-        unsafe {
-            received_from(fd, length, address, address_length, || {
-                receive(fd, looks, flags, attempt, go)
-            })
-        }
+        unsafe { receive_from(fd, to, looked_into(length, room), flags, attempt, go) }
     }
 
     recvmsg: fn(fd: c_int, message: *mut libc::msghdr, flags: c_int) -> isize, |next| {
-        if waits_for_errors(fd, flags) {
-            return errno::fail(libc::EAGAIN);
-        }
         // SAFETY: what the program passed.
         let attempt = || unsafe { attempt::receive_message(fd, message, flags) };
         // SAFETY: what the program passed.
         let go = || unsafe { next()(fd, message, flags) };
+        if !table::is_stand_in(fd) {
+            // SAFETY: the kernel gets the message.
+            return unsafe { message_from_sender(fd, message, go()) };
+        }
+        if let Some(result) = unlike_stream(fd, 0, flags & libc::MSG_ERRQUEUE) {
+            return result;
+        }
         let result = receive(fd, MESSAGE_LOOKS, flags, attempt, go);
-        if result < 0 {
-            return received(fd, 0, || result);
-        }
-        // SAFETY: the kernel has just read and written the header, or it would have said EFAULT.
-        unsafe {
-            if !(*message).msg_name.is_null() && hides_sender(fd, (*message).msg_namelen) {
-                (*message).msg_namelen = 0;
-            }
-            let room = usize::from((*message).msg_iovlen > 0);
-            received(fd, room, || result)
-        }
+        // SAFETY: the kernel has read the header, or it would have said EFAULT.
+        let has_room = result >= 0 && unsafe { (*message).msg_iovlen > 0 };
+        let result = received(fd, usize::from(has_room), || result);
+        // SAFETY: the kernel got the message.
+        unsafe { message_from_sender(fd, message, result) }
     }
 }

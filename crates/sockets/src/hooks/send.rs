@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::data::{each_descriptor, sent};
 use crate::errno::{self, kept};
-use crate::next::{Next, hooks};
+use crate::next::{Next, apart, hooks};
 use crate::table::{self, Kind, ListenerSockets};
 use crate::{exec, filter, short, stand_in, sys};
 
@@ -152,7 +152,12 @@ fn hand_on_all(fd: c_int, messages: *const libc::mmsghdr, count: c_uint) {
 
 hooks! {
     write: fn(fd: c_int, bytes: *const c_void, length: usize) -> isize, |next| {
-        if table::is_stand_in(fd) {
+        // SAFETY: the program's bytes.
+        let go = move || unsafe { next()(fd, bytes, length) };
+        if !table::is_stand_in(fd) {
+            return go();
+        }
+        apart(move || {
             let before = errno::now();
             // SAFETY: the program's bytes.
             let result = unsafe { send_on(fd, bytes, length, 0) };
@@ -162,9 +167,8 @@ hooks! {
             // The number is another file's.
             table::release(fd);
             errno::set(before);
-        }
-        // SAFETY: the program's bytes.
-        unsafe { next()(fd, bytes, length) }
+            go()
+        })
     }
 
     writev: fn(fd: c_int, vectors: *const libc::iovec, count: c_int) -> isize, |next| {
@@ -183,7 +187,7 @@ hooks! {
     send: fn(fd: c_int, bytes: *const c_void, length: usize, flags: c_int) -> isize, |next| {
         if table::is_stand_in(fd) {
             // SAFETY: the program's bytes.
-            return unsafe { send_on(fd, bytes, length, flags) };
+            return apart(move || unsafe { send_on(fd, bytes, length, flags) });
         }
         // SAFETY: the program's bytes.
         unsafe { next()(fd, bytes, length, flags) }

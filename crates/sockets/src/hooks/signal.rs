@@ -1,0 +1,77 @@
+//! Calls that give a signal a handler: a thread that looks leaves signals to others meanwhile.
+
+use std::ffi::c_int;
+
+use libc::{sigaction as action, sighandler_t};
+
+use crate::next::hooks;
+use crate::signals;
+
+/// Notes a handler before it is there.
+fn handles(signal: c_int, handler: sighandler_t) {
+    if signals::is_handler(handler) {
+        signals::note_handler(signal);
+    }
+}
+
+unsafe fn handles_by(signal: c_int, new: *const action) {
+    if !new.is_null() {
+        // SAFETY: not null, and the program's, as sigaction(2) asks. One that cannot be read ends
+        // the program in the C library as well.
+        handles(signal, unsafe { (*new).sa_sigaction });
+    }
+}
+
+hooks! {
+    sigaction: fn(signal: c_int, new: *const action, old: *mut action) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        unsafe {
+            handles_by(signal, new);
+            next()(signal, new, old)
+        }
+    }
+
+    __sigaction: fn(signal: c_int, new: *const action, old: *mut action) -> c_int, |next| {
+        // SAFETY: what the program passed.
+        unsafe {
+            handles_by(signal, new);
+            next()(signal, new, old)
+        }
+    }
+
+    signal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
+        handles(signal, handler);
+        // SAFETY: what the program passed.
+        unsafe { next()(signal, handler) }
+    }
+
+    ssignal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
+        handles(signal, handler);
+        // SAFETY: what the program passed.
+        unsafe { next()(signal, handler) }
+    }
+
+    bsd_signal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
+        handles(signal, handler);
+        // SAFETY: what the program passed.
+        unsafe { next()(signal, handler) }
+    }
+
+    sysv_signal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
+        handles(signal, handler);
+        // SAFETY: what the program passed.
+        unsafe { next()(signal, handler) }
+    }
+
+    __sysv_signal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
+        handles(signal, handler);
+        // SAFETY: what the program passed.
+        unsafe { next()(signal, handler) }
+    }
+
+    sigset: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
+        handles(signal, handler);
+        // SAFETY: what the program passed.
+        unsafe { next()(signal, handler) }
+    }
+}
