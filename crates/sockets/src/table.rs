@@ -171,6 +171,11 @@ fn pack(entry: &Entry) -> u64 {
         | second << (24 + FIELD)
 }
 
+/// Whether an entry is of this kind, although one from before `fork` may be stale.
+fn is(word: u64, kind: Kind) -> bool {
+    word & Kind::MASK == kind as u64
+}
+
 /// The bits of an entry, or its number.
 fn flags(word: u64) -> u8 {
     (word >> 4 & 0xff) as u8
@@ -217,8 +222,14 @@ pub(crate) fn get(fd: RawFd) -> Entry {
 pub(crate) fn is_stand_in(fd: RawFd) -> bool {
     slot(fd).is_some_and(|slot| {
         let word = slot.word.load(Ordering::Relaxed);
-        word & Kind::MASK == Kind::StandIn as u64 && !filter::is_installed()
+        is(word, Kind::StandIn) && !filter::is_installed()
     })
+}
+
+/// Whether a descriptor may be a TCP socket that nothing else knows.
+#[inline]
+pub(crate) fn may_be_fresh(fd: RawFd) -> bool {
+    slot(fd).is_some_and(|slot| is(slot.word.load(Ordering::Relaxed), Kind::Fresh))
 }
 
 /// Whether a stand-in has any of these bits. Receives ask.
@@ -243,7 +254,7 @@ pub(crate) fn watches(set: RawFd, more: bool) {
         return;
     };
     let word = slot.word.load(Ordering::Relaxed);
-    let is_known = word & Kind::MASK == Kind::Watcher as u64;
+    let is_known = is(word, Kind::Watcher);
     let flags = if is_known { flags(word) } else { 0 };
     let entry = Entry {
         kind: Kind::Watcher,
@@ -268,7 +279,7 @@ pub(crate) fn watches(set: RawFd, more: bool) {
 pub(crate) fn watched(set: RawFd) -> u8 {
     slot(set).map_or(0, |slot| {
         let word = slot.word.load(Ordering::Relaxed);
-        if word & Kind::MASK == Kind::Watcher as u64 && !filter::is_installed() {
+        if is(word, Kind::Watcher) && !filter::is_installed() {
             flags(word)
         } else {
             0

@@ -16,7 +16,7 @@ const FIONBIO: c_ulong = 0x5421;
 /// An open file is about to get another number, an epoll set or a `FILE`. This comes before the
 /// call, as the number's open file may change here.
 fn spoil(fd: c_int) {
-    if table::get(fd).kind == Kind::Fresh {
+    if table::may_be_fresh(fd) && table::get(fd).kind == Kind::Fresh {
         kept(|| {
             table::spoil(fd);
             if table::get(fd).kind == Kind::Other {
