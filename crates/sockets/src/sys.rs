@@ -84,16 +84,24 @@ pub(crate) fn shutdown(fd: RawFd, how: c_int) -> Result<(), c_int> {
 }
 
 /// Whether memory of 8 bytes and more can be read. System calls ask: reading memory that the
-/// program does not have would end it, where the kernel says EFAULT.
+/// program does not have would end it, where the kernel says EFAULT. Most of what programs pass is
+/// near this function's own frame.
 pub(crate) fn is_readable(at: *const c_void, length: usize) -> bool {
     /// Length of a set of signals. `rt_sigprocmask(2)` reads it before it refuses `NOTHING`.
     const SET: usize = 8;
     const NOTHING: c_int = -1;
     /// The smallest page of any machine.
     const PAGE: usize = 4096;
+    // No memory is as long as goes around to its own page.
+    let length = isize::try_from(length).map_or(0, isize::cast_unsigned);
     let Some(last) = length.checked_sub(SET) else {
         return false;
     };
+    let end = at.wrapping_byte_add(length - 1).addr() / PAGE;
+    let own = (&raw const last).addr() / PAGE;
+    if [at.addr() / PAGE, end] == [own; 2] {
+        return true;
+    }
     let none = std::ptr::null_mut::<c_void>();
     // Of one page the last bytes are enough.
     let page = |offset| at.wrapping_byte_add(offset).addr() / PAGE;
@@ -408,5 +416,34 @@ pub(crate) fn receive_descriptors(from: RawFd) -> Result<([u8; 8], RawFd, Option
     match room.fds {
         [first, _] if first < 0 => Err(libc::EMFILE),
         [first, second] => Ok((bytes, first, (second >= 0).then_some(second))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_readable_if_all_of_it_is() {
+        const LENGTH: usize = 4 << 12;
+        let (access, kind) = (libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let none = std::ptr::null_mut();
+        // SAFETY: new memory, whose last page is taken away.
+        let begin = unsafe {
+            let begin = libc::mmap(none, LENGTH, access, kind, -1, 0);
+            assert_ne!(begin, libc::MAP_FAILED);
+            assert_eq!(libc::munmap(begin.byte_add(LENGTH / 4 * 3), LENGTH / 4), 0);
+            begin.cast_const()
+        };
+        let has = |from, length| is_readable(begin.wrapping_byte_add(from), length);
+        assert!(has(0, 16) && has(100, LENGTH / 2) && has(LENGTH / 4 * 3 - 8, 8));
+        assert!(!has(LENGTH / 4 * 3 - 8, 9) && !has(0, LENGTH) && !has(LENGTH / 4 * 3, 8));
+        let own = [0_u8; 3 << 12];
+        assert!(is_readable((&raw const own).cast(), own.len()));
+        assert!(!is_readable(none, 16));
+        // Around all memory, and back to the page of the function's own frame.
+        let frames = (&raw const own).wrapping_byte_sub(2000);
+        let around = |back| is_readable(frames.wrapping_byte_sub(back).cast(), usize::MAX - 6);
+        assert!(!(0..4096).step_by(8).any(around));
     }
 }

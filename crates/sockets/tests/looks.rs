@@ -551,6 +551,12 @@ fn handled() {
         Ok("signal") => unsafe {
             libc::signal(libc::SIGUSR1, handle as *const () as libc::sighandler_t);
         },
+        // SAFETY: a handler that does nothing but count, as the kernel has it.
+        Ok("syscall") => unsafe {
+            let action = [handle as *const () as usize, 0, 0, 0];
+            let (number, none) = (libc::SYS_rt_sigaction, std::ptr::null::<c_void>());
+            libc::syscall(number, libc::SIGUSR1, &raw const action, none, 8);
+        },
         _ => install(),
     }
     tell();
@@ -576,7 +582,7 @@ const BY: &str = "FERROCE_TEST_BY";
 
 #[test]
 fn the_first_of_several_threads_looks_until_a_signal_has_a_handler() {
-    for by in ["signal", "sigaction"] {
+    for by in ["signal", "sigaction", "syscall"] {
         let mut program = program("first_of_several", true);
         program.env(LOOK, "500").env(BY, by);
         let told = finished(program.spawn().expect("a process"));

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_long, c_ulong};
 
 use super::close::closed;
 use crate::next::hooks;
-use crate::{filter, table};
+use crate::{filter, signals, table};
 
 /// `SECCOMP_SET_MODE_STRICT` and `SECCOMP_SET_MODE_FILTER`; higher numbers ask.
 const HIGHEST_MODE: c_ulong = 1;
@@ -32,12 +32,15 @@ hooks! {
         if number == libc::SYS_seccomp && a <= HIGHEST_MODE {
             filter::is_coming();
         }
+        // The kernel reads a number of 32 bits.
+        let first = ((a & 0xffff_ffff) as u32).cast_signed();
+        if number == libc::SYS_rt_sigaction && b != 0 {
+            signals::note_handler(first);
+        }
         // SAFETY: what the program passed.
         let go = || unsafe { next()(number, a, b, c, d, e, f) };
-        // The kernel reads a number of 32 bits.
-        let fd = ((a & 0xffff_ffff) as u32).cast_signed();
-        if number == libc::SYS_close && table::is_known(fd) {
-            return closed(fd, go);
+        if number == libc::SYS_close && table::is_known(first) {
+            return closed(first, go);
         }
         go()
     }
