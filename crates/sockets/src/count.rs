@@ -78,7 +78,8 @@ static SHARED: AtomicPtr<[AtomicU64; COUNTS]> = AtomicPtr::new(std::ptr::null_mu
 /// then. A child of `fork` that finds them half made counts there for good: nothing waits.
 fn counts() -> &'static [AtomicU64; COUNTS] {
     static TRIED: AtomicBool = AtomicBool::new(false);
-    if !TRIED.swap(true, Ordering::Relaxed)
+    if !TRIED.load(Ordering::Relaxed)
+        && !TRIED.swap(true, Ordering::Relaxed)
         && let Some(page) = share()
     {
         SHARED.store(page, Ordering::Release);

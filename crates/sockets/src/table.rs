@@ -309,7 +309,9 @@ pub(crate) fn has_room(fd: RawFd) -> bool {
 /// Replaces an entry; what it hid before is closed. The caller has asked `is_own`.
 pub(crate) fn set(fd: RawFd, entry: Entry) {
     if let Some(slot) = slot(fd) {
-        close_hidden(&take_own(fd));
+        if is_known(fd) {
+            close_hidden(&take_own(fd));
+        }
         if entry.kind == Kind::StandIn {
             USED.store(true, Ordering::Relaxed);
         }
@@ -392,7 +394,9 @@ fn take_own(fd: RawFd) -> Entry {
 
 /// Forgets a descriptor, and closes what was hidden beside it.
 pub(crate) fn release(fd: RawFd) {
-    close_hidden(&take(fd));
+    if is_known(fd) {
+        close_hidden(&take(fd));
+    }
 }
 
 /// Closes what an entry hides, as far as it is still that.
