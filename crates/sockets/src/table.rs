@@ -478,6 +478,33 @@ mod tests {
     }
 
     #[test]
+    fn calls_ask_for_a_kind_and_for_bits_as_the_whole_entry_says_them() {
+        let _held = lock::hold();
+        let fd = 60_002;
+        for kind in Kind::ALL {
+            let flags = flag::SLEEPS | flag::SHARED;
+            let hidden = [None; 2];
+            set(
+                fd,
+                Entry {
+                    kind,
+                    flags,
+                    hidden,
+                    cookie: 7,
+                },
+            );
+            assert_eq!(get(fd).kind, kind);
+            assert_eq!(is_stand_in(fd), kind == Kind::StandIn);
+            assert_eq!(may_be_fresh(fd), kind == Kind::Fresh);
+            let number = if kind == Kind::Watcher { flags } else { 0 };
+            assert_eq!(watched(fd), number);
+            assert!(has_flags(fd, flag::SLEEPS) && !has_flags(fd, flag::RETURNS));
+        }
+        take(fd);
+        assert!(!has_flags(fd, u8::MAX) && !is_stand_in(-1) && !has_flags(-1, u8::MAX));
+    }
+
+    #[test]
     fn a_set_counts_what_it_watches() {
         let set = 60_001;
         watches(set, false);
