@@ -57,11 +57,13 @@ const TEXTS: [&str; COUNTS] = [
     "on TCP: the server did not accept in time through Ferroce",
     "on TCP: the listener has SO_REUSEPORT",
     "on TCP: a rule says so",
-    "on TCP: the socket was copied, watched by epoll, a FILE's or a parent's before it was connected",
+    "on TCP: the socket was copied, watched by epoll, a FILE's or a parent's before it was \
+     connected",
     "on TCP: the process may open too few files",
     "on TCP: the server did not accept earlier ones in time",
     "on TCP: the listener is of the same thread",
-    "on TCP: the socket has zero-copy sends, time stamps, an owner for signals, SO_OOBINLINE or SO_RCVLOWAT",
+    "on TCP: the socket has zero-copy sends, time stamps, an owner for signals, SO_OOBINLINE or \
+     SO_RCVLOWAT",
     "on TCP: the latest connections to the server were short",
 ];
 /// Number of counts: that of streams, and the reasons.

@@ -16,9 +16,9 @@
 //! one): another thread would run it meanwhile. What signals do without a handler, they do to all
 //! threads.
 //!
-//! A look resolves its number anew each time, where a call that sleeps stays with the open file that
-//! it began with. So a look ends (EBADF) when another thread closes the number: a connection that
-//! gets it next keeps its bytes. A `poll` goes on, as it takes nothing.
+//! A look resolves its number anew each time, where a call that sleeps stays with the open file
+//! that it began with. So a look ends (EBADF) when another thread closes the number: a connection
+//! that gets it next keeps its bytes. A `poll` goes on, as it takes nothing.
 //!
 //! A receive in a signal handler may come here: nothing is allocated, and no lock is waited for.
 
