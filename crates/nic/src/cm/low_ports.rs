@@ -3,19 +3,19 @@
 //!
 //! Any process can bind any abstract name, so a process that connects checks the listener's right.
 //! A datagram socket does not tell whose it is; so the owner of such a port listens for connections
-//! on the same name as well, its *bell*, and the kernel keeps the credentials of that. The owner
-//! binds the datagram socket first: while the bell is there, the name leads to the owner. Where the
+//! on the same name as well, its *bell*, and the kernel keeps the credentials of that. The bell
+//! listens once the datagram socket is bound: while it does, the name leads to the owner. Where the
 //! name is squatted on, the owner has an alternate (see [`claims`]).
 
 use std::io;
 
 use ferroce_os::unix::{
-    Credentials, Dgram, Identity, SeqListener, first_open_port, may_have_low_ports,
+    Credentials, Dgram, Identity, SeqListener, SeqName, first_open_port, may_have_low_ports,
     may_peer_have_low_ports,
 };
 
 use crate::Error;
-use crate::services::claims::{self, Claimed};
+use crate::services::claims::{self, BoundName, Claimed};
 
 /// Visitors that are sent away at once.
 const VISITORS: usize = 64;
@@ -25,6 +25,30 @@ const VISITORS: usize = 64;
 pub(super) struct LowClaim {
     pub(super) bell: SeqListener,
     pub(super) socket: Dgram,
+}
+
+/// The name of a low port, whose bell does not listen yet.
+struct LowName {
+    bell: SeqName,
+    socket: Dgram,
+}
+
+impl BoundName for LowName {
+    type Open = LowClaim;
+
+    fn bind(name: &str) -> io::Result<Self> {
+        // The kernel tells whose a bell is, also of one that does not listen.
+        let bell = SeqName::bind(name)?;
+        let socket = Dgram::bind(name)?;
+        Ok(Self { bell, socket })
+    }
+
+    fn open(self) -> io::Result<LowClaim> {
+        Ok(LowClaim {
+            bell: self.bell.listen()?,
+            socket: self.socket,
+        })
+    }
 }
 
 /// The low ports, and the processes that may have them.
@@ -64,12 +88,7 @@ impl LowPorts {
             );
             return Err(Error::new(libc::EACCES, reason));
         }
-        let bind = |name: &str| {
-            let socket = Dgram::bind(name)?;
-            let bell = SeqListener::bind(name)?;
-            Ok(LowClaim { bell, socket })
-        };
-        claims::claim(name, &|owner| self.is_rightful(owner), bind)
+        claims::claim::<LowName>(name, &|owner| self.is_rightful(owner))
             .map_err(|e| Error::system("claim of an RDMA port", &e))
     }
 

@@ -15,7 +15,9 @@ use std::io;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use ferroce_os::unix::{Credentials, SeqSocket, abstract_names};
+use ferroce_os::unix::{
+    Credentials, SeqListener, SeqName, SeqSocket, SocketKind, abstract_names, owner_of,
+};
 use ferroce_os::{clock, random};
 
 use crate::base::sync::lock;
@@ -100,47 +102,138 @@ pub(crate) fn find(name: &str, judge: Judge<'_>) -> io::Result<Claimed> {
     }
 }
 
-/// Claims a name for this process, which has a right to it, or an alternate. `bind` claims one
-/// name; it makes a [`SeqListener`] of it. Returns what `bind` made. `None`: another rightful
-/// process has the name.
-///
-/// [`SeqListener`]: ferroce_os::unix::SeqListener
+/// A name that is bound. It counts for others once it is open.
+pub(crate) trait BoundName: Sized {
+    type Open;
+
+    /// Binds a name.
+    ///
+    /// # Errors
+    /// EADDRINUSE: it is taken.
+    fn bind(name: &str) -> io::Result<Self>;
+
+    /// Lets processes that look for the name find it.
+    ///
+    /// # Errors
+    /// None is expected.
+    fn open(self) -> io::Result<Self::Open>;
+}
+
+impl BoundName for SeqName {
+    type Open = SeqListener;
+
+    fn bind(name: &str) -> io::Result<Self> {
+        Self::bind(name)
+    }
+
+    fn open(self) -> io::Result<SeqListener> {
+        self.listen()
+    }
+}
+
+/// Claims a name for this process, which has a right to it, or an alternate. `None`: another
+/// rightful process has the name.
 ///
 /// # Errors
-/// Those of `bind`, but EADDRINUSE.
-pub(crate) fn claim<T>(
+/// Those of binding it, but EADDRINUSE.
+pub(crate) fn claim<B: BoundName>(name: &str, judge: Judge<'_>) -> io::Result<Option<B::Open>> {
+    // The holder may end between the two calls.
+    for _ in 0..2 {
+        if let Some(bound) = bind_free::<B>(name)? {
+            return settle(name, name, bound, judge);
+        }
+        match holder(name, judge) {
+            Holder::Rightful => return Ok(None),
+            Holder::Nobody => {}
+            Holder::Squatter => break,
+        }
+    }
+    if !is_alone(name, judge) {
+        return Ok(None);
+    }
+    let alternate = format!("{name}/{:016x}", random::u64());
+    let bound = B::bind(&alternate)?;
+    tracing::warn!(target: "ferroce::local", name, alternate, "the name is held without a right to it");
+    settle(name, &alternate, bound, judge)
+}
+
+/// Claims a name whose holder nobody is. `None`: somebody holds it, or has an alternate.
+///
+/// # Errors
+/// Those of binding it, but EADDRINUSE.
+pub(crate) fn claim_free<B: BoundName>(
     name: &str,
     judge: Judge<'_>,
-    mut bind: impl FnMut(&str) -> io::Result<T>,
-) -> io::Result<Option<T>> {
-    let (mine, made) = match bind(name) {
-        Ok(made) => (name.to_owned(), made),
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
-            let taken = ask(name, judge).is_ok_and(|claimed| claimed.is_rightful);
-            if taken || first_alternate(alternates(name, true), judge).is_some() {
-                return Ok(None);
-            }
-            let alternate = format!("{name}/{:016x}", random::u64());
-            let made = bind(&alternate)?;
-            tracing::warn!(target: "ferroce::local", name, alternate, "the name is held without a right to it");
-            (alternate, made)
-        }
-        Err(e) => return Err(e),
-    };
+) -> io::Result<Option<B::Open>> {
+    let bound = bind_free(name)?;
+    bound.map_or(Ok(None), |bound: B| settle(name, name, bound, judge))
+}
+
+/// Binds a name; `None`: it is taken.
+fn bind_free<B: BoundName>(name: &str) -> io::Result<Option<B>> {
+    match B::bind(name) {
+        Ok(bound) => Ok(Some(bound)),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Opens what this process has bound, `mine`, to claim a name. `None`: another rightful process has
+/// the name.
+fn settle<B: BoundName>(
+    name: &str,
+    mine: &str,
+    bound: B,
+    judge: Judge<'_>,
+) -> io::Result<Option<B::Open>> {
+    // A process that looks for the name asks on the name first. The owner of an alternate would
+    // lose it to this process for as long as this one listens.
+    if mine == name && !is_alone(name, judge) {
+        return Ok(None);
+    }
+    let open = bound.open()?;
     // Of two processes that claim at once, the later one to come here sees both names; the smaller
     // alternate stays.
     let others = alternates(name, true)
         .into_iter()
         .filter(|other| *other != mine);
     let first = first_alternate(others.collect(), judge);
-    let is_mine = first.is_none_or(|first| mine != name && mine < first.name);
-    let is_free = mine == name || !ask(name, judge).is_ok_and(|claimed| claimed.is_rightful);
-    Ok((is_mine && is_free).then_some(made))
+    let is_mine = first.is_none_or(|first| mine != name && *mine < *first.name);
+    let is_free = mine == name || holder(name, judge) != Holder::Rightful;
+    Ok((is_mine && is_free).then_some(open))
 }
 
-/// Whether no rightful process has an alternate of a name that this process has just bound.
-pub(crate) fn is_alone(name: &str, judge: Judge<'_>) -> bool {
+/// Whether no rightful process has an alternate of a name.
+fn is_alone(name: &str, judge: Judge<'_>) -> bool {
     first_alternate(alternates(name, true), judge).is_none()
+}
+
+/// The holder of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    Nobody,
+    /// A process with a right to the name, which may be about to listen.
+    Rightful,
+    Squatter,
+}
+
+/// The holder of a name that was taken a moment ago. One that cannot be asked is a process that has
+/// not come to listen yet, that has no place for one more connection, or that squats on the name.
+/// The kernel tells its user.
+fn holder(name: &str, judge: Judge<'_>) -> Holder {
+    let owner = match ask(name, judge) {
+        Ok(claimed) => Some(claimed.is_rightful),
+        Err(_) => match owner_of(name, SocketKind::Connections) {
+            Ok(owner) => owner.map(judge),
+            // A sandbox may forbid the question.
+            Err(_) => Some(false),
+        },
+    };
+    match owner {
+        None => Holder::Nobody,
+        Some(true) => Holder::Rightful,
+        Some(false) => Holder::Squatter,
+    }
 }
 
 /// The listener on a name.
@@ -201,9 +294,7 @@ fn is_alternate(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
-    use ferroce_os::unix::{Dgram, SeqListener};
+    use std::cell::{Cell, RefCell};
 
     use super::*;
 
@@ -237,6 +328,16 @@ mod tests {
         }
     }
 
+    fn claim_slot(name: &str, judge: Judge<'_>) -> Option<SeqListener> {
+        claim::<SeqName>(name, judge).unwrap()
+    }
+
+    /// Claims an alternate of a name on which a squatter listens.
+    fn claim_beside_squatter(name: &str) -> SeqListener {
+        let court = Court::saying(&[false, false, true]);
+        claim_slot(name, &|_| court.judge()).unwrap()
+    }
+
     #[test]
     fn a_free_name_is_claimed_and_found() {
         let name = fresh_name();
@@ -244,14 +345,9 @@ mod tests {
             find(&name, &|_| true).unwrap_err().kind(),
             io::ErrorKind::ConnectionRefused
         );
-        let _listener = claim(&name, &|_| true, SeqListener::bind).unwrap().unwrap();
+        let _listener = claim_slot(&name, &|_| true).unwrap();
         assert_eq!(find(&name, &|_| true).unwrap().name, name);
-        assert!(
-            claim(&name, &|_| true, SeqListener::bind)
-                .unwrap()
-                .is_none(),
-            "it is taken"
-        );
+        assert!(claim_slot(&name, &|_| true).is_none(), "it is taken");
     }
 
     #[test]
@@ -263,10 +359,7 @@ mod tests {
             (found.name.as_str(), found.is_rightful),
             (name.as_str(), false)
         );
-        let court = Court::saying(&[false, false, true]);
-        let _owner = claim(&name, &|_| court.judge(), SeqListener::bind)
-            .unwrap()
-            .unwrap();
+        let _owner = claim_beside_squatter(&name);
         let court = Court::saying(&[false, true]);
         let found = find(&name, &|_| court.judge()).unwrap();
         assert!(found.is_rightful && is_alternate(&found.name), "{found:?}");
@@ -276,16 +369,51 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_only_bound_counts_for_nothing() {
+    fn a_name_that_a_squatter_has_only_bound_counts_for_nothing() {
         let name = fresh_name();
-        let _bound = Dgram::bind(&name).unwrap();
-        let both = |name: &str| Ok((Dgram::bind(name)?, SeqListener::bind(name)?));
-        let _owner = claim(&name, &|_| true, both).unwrap().unwrap();
-        let found = find(&name, &|_| true).unwrap();
+        let _squatter = SeqName::bind(&name).unwrap();
+        let judge = |owner: Credentials| owner.pid != 0;
+        let _owner = claim_slot(&name, &judge).unwrap();
+        let found = find(&name, &judge).unwrap();
         assert!(is_alternate(&found.name));
         assert!(
-            claim(&name, &|_| true, both).unwrap().is_none(),
+            claim_slot(&name, &judge).is_none(),
             "an alternate holds the name"
         );
+    }
+
+    #[test]
+    fn a_process_that_does_not_listen_yet_has_its_name() {
+        let name = fresh_name();
+        let starting = SeqName::bind(&name).unwrap();
+        assert!(claim_slot(&name, &|_| true).is_none());
+        let _listener = starting.listen().unwrap();
+        assert_eq!(find(&name, &|_| true).unwrap().name, name);
+    }
+
+    #[test]
+    fn a_process_that_does_not_accept_connections_keeps_its_name() {
+        let name = fresh_name();
+        let _stopped = SeqListener::bind(&name).unwrap();
+        while SeqSocket::connect(&name).is_ok() {}
+        assert!(claim_slot(&name, &|_| true).is_none());
+    }
+
+    /// The owner of an alternate is found while another process tries the name, which is free by
+    /// now.
+    #[test]
+    fn a_process_that_looks_for_an_alternate_does_not_listen() {
+        let name = fresh_name();
+        let squatter = SeqListener::bind(&name).unwrap();
+        let _owner = claim_beside_squatter(&name);
+        drop(squatter);
+        let found = RefCell::new(None);
+        let judge = |_| {
+            found.replace(Some(find(&name, &|_| true).map(|claimed| claimed.name)));
+            true
+        };
+        assert!(claim_free::<SeqName>(&name, &judge).unwrap().is_none());
+        let found = found.into_inner().expect("the alternate was asked");
+        assert!(is_alternate(&found.unwrap()));
     }
 }

@@ -28,7 +28,7 @@ pub use discard::discard;
 pub use identity::{Identity, LocalUser, Relation};
 pub use owner::{SocketKind, owner_of};
 pub use privilege::{first_open_port, may_have_low_ports, may_peer_have_low_ports};
-pub use seq::{MAX_DESCRIPTORS, SeqListener, SeqSocket, Waiting};
+pub use seq::{MAX_DESCRIPTORS, SeqListener, SeqName, SeqSocket, Waiting};
 
 /// Has the kernel refuse messages with descriptors to a socket (`SO_PASSRIGHTS`, Linux 6.16):
 /// dropping a stranger's can take as long as the stranger likes. Older kernels deliver them.

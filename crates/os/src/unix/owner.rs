@@ -16,11 +16,12 @@ const SHOW: u32 = 0x01 | 0x40;
 /// `UNIX_DIAG_NAME` and `UNIX_DIAG_UID`.
 const NAME: u16 = 0;
 const UID: u16 = 7;
-/// The states of sockets for single messages and of listeners: the bits of `TCP_CLOSE` and
-/// `TCP_LISTEN`. Since Linux 5.15 a socket is in `TCP_ESTABLISHED` once another one was connected
-/// to it.
-const MESSAGES: u32 = 1 << 7 | 1 << 1;
+/// The states of sockets for single messages, of listeners, and of sockets that are bound only: the
+/// bits of `TCP_CLOSE` and `TCP_LISTEN`. Since Linux 5.15 a socket is in `TCP_ESTABLISHED` once
+/// another one was connected to it.
+const MESSAGES: u32 = BOUND | 1 << 1;
 const LISTENING: u32 = 1 << 10;
+const BOUND: u32 = 1 << 7;
 /// Bytes of `struct unix_diag_msg`.
 const FIXED: usize = 16;
 /// Room for a part of the answer; the kernel makes none larger.
@@ -33,6 +34,8 @@ pub enum SocketKind {
     Messages,
     /// Connections ([`SeqListener`](super::SeqListener)).
     Listener,
+    /// Connections, whether it listens or not yet ([`SeqName`](super::SeqName)).
+    Connections,
 }
 
 impl SocketKind {
@@ -40,6 +43,7 @@ impl SocketKind {
         match self {
             Self::Messages => MESSAGES,
             Self::Listener => LISTENING,
+            Self::Connections => LISTENING | BOUND,
         }
     }
 
@@ -47,7 +51,7 @@ impl SocketKind {
     fn is_in(self, body: &[u8]) -> bool {
         let kind = match self {
             Self::Messages => libc::SOCK_DGRAM,
-            Self::Listener => libc::SOCK_SEQPACKET,
+            Self::Listener | Self::Connections => libc::SOCK_SEQPACKET,
         };
         body.get(1).is_some_and(|found| c_int::from(*found) == kind)
     }
@@ -116,7 +120,7 @@ fn request(kind: SocketKind) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::random;
-    use crate::unix::{Dgram, SeqListener, has_owner};
+    use crate::unix::{Dgram, SeqListener, SeqName, has_owner};
 
     /// The owner of a name.
     fn user(name: &str, kind: SocketKind) -> Option<u32> {
@@ -138,6 +142,18 @@ mod tests {
         assert_eq!([user(&name, messages), user(&name, listener)], [own, None]);
         drop((second, longer));
         assert_eq!(user(&name, messages), None);
+    }
+
+    #[test]
+    fn the_owner_of_a_name_that_does_not_listen_yet_is_told() {
+        let name = format!("ferroce-test/{:016x}/owner", random::u64());
+        let kinds = [SocketKind::Listener, SocketKind::Connections];
+        let users = || kinds.map(|kind| user(&name, kind));
+        let own = Some(Credentials::own().uid);
+        let bound = SeqName::bind(&name).expect("free");
+        assert_eq!(users(), [None, own]);
+        let _listener = bound.listen().expect("it listens");
+        assert_eq!(users(), [own; 2]);
     }
 
     /// A connection changes the state of the socket that it leads to.

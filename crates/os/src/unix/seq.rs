@@ -17,6 +17,35 @@ const BACKLOG: c_int = 1024;
 /// Descriptors that one record carries at most.
 pub const MAX_DESCRIPTORS: usize = 4;
 
+/// An abstract name that is bound for connections. Nobody can connect to it before it listens.
+#[derive(Debug)]
+pub struct SeqName {
+    fd: Fd,
+}
+
+impl SeqName {
+    /// Binds an abstract name (without the leading NUL).
+    ///
+    /// # Errors
+    /// EADDRINUSE if the name is taken, EINVAL for a name that cannot be.
+    pub fn bind(name: &str) -> io::Result<Self> {
+        let name = Name::new(name)?;
+        let fd = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0)?;
+        name.apply(libc::SYS_bind, &fd)?;
+        Ok(Self { fd })
+    }
+
+    /// Listens on it.
+    ///
+    /// # Errors
+    /// None is expected.
+    pub fn listen(self) -> io::Result<SeqListener> {
+        // SAFETY: takes no pointers.
+        check(unsafe { libc::syscall(libc::SYS_listen, self.fd.as_raw_fd(), BACKLOG) })?;
+        Ok(SeqListener { fd: self.fd })
+    }
+}
+
 /// A listener for connections that keep the bounds of records.
 #[derive(Debug)]
 pub struct SeqListener {
@@ -27,14 +56,9 @@ impl SeqListener {
     /// Claims an abstract name (without the leading NUL) and listens.
     ///
     /// # Errors
-    /// EADDRINUSE if the name is taken, EINVAL for a name that cannot be.
+    /// Those of [`SeqName::bind`].
     pub fn bind(name: &str) -> io::Result<Self> {
-        let name = Name::new(name)?;
-        let fd = sys::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0)?;
-        name.apply(libc::SYS_bind, &fd)?;
-        // SAFETY: takes no pointers.
-        check(unsafe { libc::syscall(libc::SYS_listen, fd.as_raw_fd(), BACKLOG) })?;
-        Ok(Self { fd })
+        SeqName::bind(name)?.listen()
     }
 
     /// Takes the next connection; `None`: there is none.

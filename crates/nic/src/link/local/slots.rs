@@ -11,7 +11,9 @@ use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ferroce_os::unix::{Credentials, Identity, SeqListener, SeqSocket, SocketKind, owner_of};
+use ferroce_os::unix::{
+    Credentials, Identity, SeqListener, SeqName, SeqSocket, SocketKind, owner_of,
+};
 use ferroce_os::{clock, random};
 
 use super::{NAMES, SLOTS, slot_names};
@@ -92,21 +94,14 @@ pub(super) fn claim(identity: Identity) -> Result<(u16, SeqListener), Error> {
 
 /// Claims a slot whose name nobody has bound.
 fn claim_free(slot: u16, identity: Identity) -> io::Result<Option<SeqListener>> {
-    let name = slot_name(slot);
-    match SeqListener::bind(&name) {
-        Ok(listener) => {
-            let judge = |owner| is_rightful(slot, owner, identity);
-            Ok(claims::is_alone(&name, &judge).then_some(listener))
-        }
-        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(None),
-        Err(e) => Err(e),
-    }
+    let judge = |owner| is_rightful(slot, owner, identity);
+    claims::claim_free::<SeqName>(&slot_name(slot), &judge)
 }
 
 /// Claims a slot of the own set, also if another user holds its name.
 fn claim_rightfully(slot: u16, identity: Identity) -> io::Result<Option<SeqListener>> {
     let judge = |owner| is_rightful(slot, owner, identity);
-    claims::claim(&slot_name(slot), &judge, SeqListener::bind)
+    claims::claim::<SeqName>(&slot_name(slot), &judge)
 }
 
 fn find(slot: u16, identity: Identity) -> io::Result<Claimed> {
