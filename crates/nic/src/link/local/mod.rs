@@ -88,6 +88,9 @@ const SEND_BUFFER: usize = 1 << 20;
 /// processor's cache.
 const RING: u32 = 256 << 10;
 
+/// Hellos that a peer may turn away before it counts as gone.
+const HELLOS: usize = 3;
+
 /// What the abstract names by which processes own their slots begin with, of those that begin with
 /// `names`.
 pub(crate) fn slot_names(names: &str) -> String {
@@ -214,16 +217,7 @@ impl LocalLinks {
             return Ok(link);
         }
         links.remove(&slot);
-        let link = self
-            .open(slot, patience)
-            .map_err(|error| match error.kind() {
-                // It was there when the kernel was asked for a connection, and is gone before the
-                // hello.
-                io::ErrorKind::ConnectionRefused
-                | io::ErrorKind::BrokenPipe
-                | io::ErrorKind::ConnectionReset => ConnectError::NoSuchProcess(slot),
-                _ => ConnectError::NotNow { slot, error },
-            })?;
+        let link = open_again(slot, || self.open(slot, patience))?;
         let link = Arc::new(link);
         links.insert(slot, Arc::downgrade(&link));
         Ok(link)
@@ -241,6 +235,23 @@ impl LocalLinks {
         };
         Outgoing::new(socket, slots, self.room, self.identity, board)
     }
+}
+
+/// Opens a link. A peer that ends the connection before the hello is gone, or has not waited for
+/// it: this thread may have lost its processor in between. Another attempt tells.
+fn open_again<T>(slot: u16, mut open: impl FnMut() -> io::Result<T>) -> Result<T, ConnectError> {
+    for _ in 0..HELLOS {
+        let error = match open() {
+            Ok(link) => return Ok(link),
+            Err(error) => error,
+        };
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {}
+            io::ErrorKind::ConnectionRefused => break,
+            _ => return Err(ConnectError::NotNow { slot, error }),
+        }
+    }
+    Err(ConnectError::NoSuchProcess(slot))
 }
 
 #[cfg(test)]

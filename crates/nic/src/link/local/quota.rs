@@ -50,6 +50,13 @@ impl Party {
             false => Self::User(user.number),
         }
     }
+
+    fn patience(self) -> Duration {
+        match self {
+            Self::Trusted => PATIENCE_WITH_OWN,
+            Self::User(_) => PATIENCE,
+        }
+    }
 }
 
 /// The links that there are.
@@ -92,12 +99,9 @@ impl LinkQuota {
     /// be [removed](Self::remove).
     pub(super) fn admit(&mut self, id: LinkId, party: Party, now: Time) -> Admission {
         let held = self.parties.get(&party).copied().unwrap_or_default();
-        let (refused, patience) = match party {
-            Party::Trusted => (held.all >= MOST_TRUSTED, PATIENCE_WITH_OWN),
-            Party::User(_) => (
-                held.silent >= SILENT_OF_USER || held.all >= self.foreign.div_ceil(2),
-                PATIENCE,
-            ),
+        let refused = match party {
+            Party::Trusted => held.all >= MOST_TRUSTED,
+            Party::User(_) => held.silent >= SILENT_OF_USER || held.all >= self.foreign.div_ceil(2),
         };
         if refused {
             return Admission::Refused;
@@ -113,8 +117,15 @@ impl LinkQuota {
         let held = self.parties.entry(party).or_default();
         held.all += 1;
         held.silent += 1;
-        self.silent.insert((now + patience, id, party));
+        self.silent.insert((now + party.patience(), id, party));
         admission
+    }
+
+    /// Lets a silent link have the time for a hello once more.
+    pub(super) fn give_time(&mut self, id: LinkId, now: Time) {
+        if let Some(party) = self.end_silence(id) {
+            self.silent.insert((now + party.patience(), id, party));
+        }
     }
 
     /// Whether one more link of another user needs the place of a silent one.

@@ -335,6 +335,36 @@ fn a_slot_with_a_new_owner_gets_a_new_link() {
     assert!(successor.accept().expect("accept").is_some());
 }
 
+#[test]
+fn a_peer_that_has_not_waited_for_the_hello_is_asked_again() {
+    let open = |kinds: &[io::ErrorKind]| {
+        let mut kinds = kinds.iter();
+        open_again(7, || {
+            kinds.next().map_or(Ok(()), |kind| Err((*kind).into()))
+        })
+    };
+    let [late, reset] = [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset];
+    assert!(open(&[late, reset]).is_ok());
+    for gone in [&[late, io::ErrorKind::ConnectionRefused][..], &[late; 3]] {
+        assert!(matches!(open(gone), Err(ConnectError::NoSuchProcess(7))));
+    }
+    let busy = open(&[late, io::ErrorKind::WouldBlock]);
+    assert!(matches!(busy, Err(ConnectError::NotNow { slot: 7, .. })));
+}
+
+#[test]
+fn a_hello_that_waits_is_in_time_however_late_it_is_read() {
+    let (a, mut b) = (Side::new(TINY), Side::new(TINY));
+    let link = a.to(b.slot());
+    let silent = SeqSocket::connect(&slots::slot_name(b.slot())).expect("a listener");
+    b.accepted = vec![b.accept_one(), b.accept_one()];
+    b.incoming.end_silence(Time(60_000_000_000));
+    assert!(silent.has_hung_up() && !link.has_hung_up());
+    b.receive();
+    assert_eq!(b.incoming.silence_ends(), None);
+    assert_eq!(b.closed, [None], "the silent one");
+}
+
 fn mad(first: u8) -> [u8; 256] {
     let mut mad = [0; 256];
     mad[0] = first;

@@ -91,10 +91,17 @@ impl Incoming {
         self.forget(id);
     }
 
-    /// Closes links that have said no hello in time.
+    /// Closes links that have said no hello in time. A hello that waits was in time: this process
+    /// has not come to read it.
     pub(crate) fn end_silence(&mut self, now: Time) {
         for id in self.quota.overdue(now) {
-            self.deny(id, Denial::NoHello);
+            let link = self.links.get(&id);
+            let waiting = link.map(|link| link.socket.waiting());
+            if matches!(waiting, Some(Ok(Waiting::Record | Waiting::Descriptors))) {
+                self.quota.give_time(id, now);
+            } else {
+                self.deny(id, Denial::NoHello);
+            }
         }
     }
 
