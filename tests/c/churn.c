@@ -2,7 +2,8 @@
  * One server and many short-lived clients, in waves: every one is served, and nothing of those that
  * are gone stays with the server.
  *
- * usage: churn CLIENTS [SLOTS]      clients in all; slots that they and the server have, 1023
+ * usage: churn CLIENTS [SLOTS [USER]]      clients in all; slots that they and the server have,
+ *                                          1023; user of the clients, if not that of the server
  *
  * A client connects, sends a message, checks the answer, and ends: by a disconnect, by a return
  * from main, or without a word. With few slots most clients have that of one that has just ended.
@@ -73,10 +74,15 @@ static void release(struct connection *c)
 static void be_client(char **argv)
 {
 	static struct connection c;
+	uid_t user = (uid_t)number(argv[5], 0, UINT32_MAX);
 	struct rdma_event_channel *channel;
 	struct rdma_conn_param param = { .private_data = &c.client, .private_data_len = sizeof c.client, .retry_count = 7,
 					 .rnr_retry_count = 7 };
 
+	if (user != getuid()) {
+		MUST(setgid(user));
+		MUST(setuid(user));
+	}
 	c.client = (uint32_t)number(argv[2], 0, UINT32_MAX);
 	MUST_PTR(channel = rdma_create_event_channel());
 	c.id = start_resolving(channel, argv[3], argv[4]);
@@ -111,6 +117,7 @@ static void be_client(char **argv)
 
 static struct {
 	char port[8];
+	char user[16];
 	struct rdma_event_channel *channel;
 	struct connection *connections[WAVE * 2];
 	unsigned int served;
@@ -191,7 +198,7 @@ static void turn(void)
 static pid_t start_client(uint32_t client)
 {
 	char word[16];
-	char *argv[] = { "churn", "client", word, "127.0.0.1", me.port, NULL };
+	char *argv[] = { "churn", "client", word, "127.0.0.1", me.port, me.user, NULL };
 	pid_t pid;
 
 	snprintf(word, sizeof word, "%u", client);
@@ -234,13 +241,14 @@ int main(int argc, char **argv)
 	long kib = 0, kib_now;
 
 	deadline(TIME);
-	if (argc == 5 && strcmp(argv[1], "client") == 0)
+	if (argc == 6 && strcmp(argv[1], "client") == 0)
 		be_client(argv);
 	if (argc < 2)
 		return 2;
 	clients = (uint32_t)number(argv[1], 5 * WAVE, 1000000);
 	if (argc > 2)
 		take_all_but(number(argv[2], WAVE + 1, SLOTS));
+	snprintf(me.user, sizeof me.user, "%lu", argc > 3 ? number(argv[3], 0, UINT32_MAX) : getuid());
 	MUST_PTR(me.channel = rdma_create_event_channel());
 	listener = listen_on(me.channel, AF_INET, 0);
 	snprintf(me.port, sizeof me.port, "%u", ntohs(rdma_get_src_port(listener)));

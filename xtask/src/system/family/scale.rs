@@ -10,12 +10,18 @@ const PAIRS: [(&str, &str, Place); 4] = [
     ("verbs", "2000", Place::Wire(1500)),
     ("cm", "1000", Place::Wire(9000)),
 ];
-/// Programs that play both sides: the test's name, the program, its arguments.
-const ALONE: [(&str, &str, &[&str]); 4] = [
-    ("slots", "slots", &[]),
-    ("churn", "churn", &["1000"]),
-    ("churn.few-slots", "churn", &["400", "44"]),
-    ("sudden-death", "sudden-death", &["120"]),
+/// Programs that play both sides: the test's name, the program, its arguments, and its user.
+const ALONE: [(&str, &str, &[&str], User); 5] = [
+    ("slots", "slots", &[], User::Ordinary),
+    ("churn", "churn", &["1000"], User::Ordinary),
+    ("churn.few-slots", "churn", &["400", "44"], User::Ordinary),
+    (
+        "churn.other-user",
+        "churn",
+        &["400", "1023", "20002"],
+        User::Root,
+    ),
+    ("sudden-death", "sudden-death", &["120"], User::Ordinary),
 ];
 
 pub(super) fn add(all: &mut Catalogue) {
@@ -25,9 +31,9 @@ pub(super) fn add(all: &mut Catalogue) {
             pairs(stage, mode, count).map(drop)
         });
     }
-    for (name, program, arguments) in ALONE {
+    for (name, program, arguments, user) in ALONE {
         let name = format!("scale.{name}");
-        all.at(&name, Place::Loopback, User::Ordinary, 240, move |stage| {
+        all.at(&name, Place::Loopback, user, 240, move |stage| {
             let program = stage.built(program);
             let words = [&[&*program], arguments].concat();
             stage.run(Side::A, &words).map(drop)

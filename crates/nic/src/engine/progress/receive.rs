@@ -36,8 +36,12 @@ const STREAM_ROOM: usize = 256 << 10;
 const ACCEPT_BUDGET: usize = 256;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
 const LAST_WORDS: usize = 4096;
-/// Looks at the listener before that: enough for all links that can wait there, refused or not.
-const LAST_CALLERS: usize = 16;
+/// Looks at the listener before that: enough for all links that can wait there, whoever they are
+/// of.
+const LAST_CALLERS: usize = 64;
+/// New links of other users in one look at the listener, whose hellos are read at once: no more
+/// than one user's may be silent.
+const STRANGERS_BUDGET: usize = 16;
 
 /// Links refused in one look at the listener. Strangers cause a look every 20 ms even when their
 /// share of the time is used up, so that look is short: some 0.5 ms.
@@ -162,10 +166,21 @@ impl RoundState {
 
     /// Accepts new links. Returns whether there may be more.
     fn accept(&mut self, nic: &Nic, now: Time) -> bool {
-        let (begun, mut refused, mut all) = (clock::monotonic(), 0, 0);
-        while all < ACCEPT_BUDGET && refused < REFUSAL_BUDGET {
+        let (begun, mut refused, mut strangers, mut all) = (clock::monotonic(), 0, 0, 0);
+        let is_over = |refused, strangers, all| {
+            all == ACCEPT_BUDGET || refused == REFUSAL_BUDGET || strangers == STRANGERS_BUDGET
+        };
+        while !is_over(refused, strangers, all) {
             match self.incoming.accept(now) {
-                Accepted::New(id) => self.watch_link(nic, id),
+                Accepted::New(id) => {
+                    self.watch_link(nic, id);
+                    // Only links whose hello is still to come count as silent. A crowd of one
+                    // user's processes would be refused where this thread is late.
+                    if self.incoming.is_foreign(id) {
+                        self.receive(nic, id, now);
+                        strangers += 1;
+                    }
+                }
                 Accepted::Refused => refused += 1,
                 Accepted::Nothing => break,
             }
@@ -182,7 +197,7 @@ impl RoundState {
                 now,
             );
         }
-        all == ACCEPT_BUDGET || refused == REFUSAL_BUDGET
+        is_over(refused, strangers, all)
     }
 
     fn watch_link(&self, nic: &Nic, id: LinkId) {
