@@ -192,13 +192,12 @@ fn settle<B: BoundName>(
         return Ok(None);
     }
     let open = bound.open()?;
-    // Of two processes that claim at once, the later one to come here sees both names; the smaller
-    // alternate stays.
+    // Of two processes that claim at once, the later one to come here sees the other's name and
+    // gives way: the other may have looked before.
     let others = alternates(name, true)
         .into_iter()
         .filter(|other| *other != mine);
-    let first = first_alternate(others.collect(), judge);
-    let is_mine = first.is_none_or(|first| mine != name && *mine < *first.name);
+    let is_mine = first_alternate(others.collect(), judge).is_none();
     let is_free = mine == name || holder(name, judge) != Holder::Rightful;
     Ok((is_mine && is_free).then_some(open))
 }
@@ -415,5 +414,31 @@ mod tests {
         assert!(claim_free::<SeqName>(&name, &judge).unwrap().is_none());
         let found = found.into_inner().expect("the alternate was asked");
         assert!(is_alternate(&found.unwrap()));
+    }
+
+    /// A process that another one with an alternate overtakes while it binds its own.
+    struct Overtaken(SeqName, Option<SeqListener>);
+
+    impl BoundName for Overtaken {
+        type Open = (SeqListener, Option<SeqListener>);
+
+        fn bind(name: &str) -> io::Result<Self> {
+            let base = name.rsplit_once('/').filter(|_| is_alternate(name));
+            let other = base.map(|(base, _)| SeqListener::bind(&format!("{base}/{:f<16}", "")));
+            Ok(Self(SeqName::bind(name)?, other.transpose()?))
+        }
+
+        fn open(self) -> io::Result<Self::Open> {
+            Ok((self.0.listen()?, self.1))
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_overtaken_gives_way() {
+        let name = fresh_name();
+        let _squatter = SeqListener::bind(&name).unwrap();
+        let court = Court::saying(&[false, true, false]);
+        let claimed = claim::<Overtaken>(&name, &|_| court.judge()).unwrap();
+        assert!(claimed.is_none());
     }
 }
