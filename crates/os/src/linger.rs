@@ -52,10 +52,10 @@ const RAREST: u32 = 6;
 const CROWDED: u32 = 1 << 12;
 /// Length from which on another program had the processor during a try: far longer than a look,
 /// shorter than the time that the kernel gives a program.
-const SLICE: Duration = Duration::from_millis(1);
+pub const SLICE: Duration = Duration::from_millis(1);
 /// Length from which on another program had the processor during a pause: some times what the
 /// system call takes, less than a short run of another program between two switches.
-const SWITCH: Duration = Duration::from_nanos(1500);
+pub const SWITCH: Duration = Duration::from_nanos(1500);
 
 /// What experience says of something that pays or does not.
 #[derive(Debug, Default)]

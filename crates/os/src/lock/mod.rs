@@ -18,7 +18,7 @@ use std::fmt;
 use std::hint::spin_loop;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use self::bias::{Bias, BiasedEntry};
 
@@ -35,8 +35,8 @@ const TAKEN: u32 = 1;
 pub struct Lock<T> {
     state: AtomicU32,
     bias: Bias,
-    /// Number of threads that sleep for it, or are about to.
-    waiters: AtomicU32,
+    /// Threads sleep for it, or are about to, that nobody has woken yet.
+    sleepers: AtomicBool,
     value: UnsafeCell<T>,
 }
 
@@ -51,7 +51,7 @@ impl<T> Lock<T> {
         Self {
             state: AtomicU32::new(FREE),
             bias: Bias::new(),
-            waiters: AtomicU32::new(0),
+            sleepers: AtomicBool::new(false),
             value: UnsafeCell::new(value),
         }
     }
@@ -91,11 +91,10 @@ impl<T> Lock<T> {
             }
             spin_loop();
         }
-        self.waiters.fetch_add(1, Ordering::Relaxed);
         while !self.takes() {
+            self.sleepers.store(true, Ordering::Relaxed);
             self.sleep();
         }
-        self.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn takes(&self) -> bool {
@@ -128,16 +127,19 @@ impl<T> Lock<T> {
             return place.leave();
         }
         self.state.store(FREE, Ordering::Release);
-        if self.waiters.load(Ordering::Relaxed) > 0 {
+        if self.sleepers.load(Ordering::Relaxed) {
             self.wake();
         }
     }
 
+    /// Wakes all that sleep: those that do not get the lock sleep again. Until then it is given
+    /// back without a system call, however long the woken threads wait for a processor.
     #[cold]
     fn wake(&self) {
+        self.sleepers.store(false, Ordering::Relaxed);
         let how = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
         // SAFETY: takes an address by which waiters are found, and does not look there.
-        unsafe { libc::syscall(libc::SYS_futex, self.state.as_ptr(), how, 1) };
+        unsafe { libc::syscall(libc::SYS_futex, self.state.as_ptr(), how, i32::MAX) };
     }
 }
 
