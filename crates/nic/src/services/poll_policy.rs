@@ -30,8 +30,9 @@ const CLOSE: Duration = Duration::from_micros(1);
 /// once or twice per event, and one that watches its memory for a peer's WRITE, which nobody else
 /// would bring it, polls in between.
 const STREAK: Duration = Duration::from_micros(50);
-/// A copy takes no longer, unless memory has to be brought in for it.
-const LONGEST_COPY: Duration = Duration::from_millis(2);
+/// What the device does for a program between two of its polls takes no longer: a copy, unless
+/// memory has to be brought in for it, or a turn of another program.
+const LONGEST_ERRAND: Duration = Duration::from_millis(2);
 /// How long the thread leaves a program alone before it looks again, at first. A program may turn
 /// to something else (watch its memory for a WRITE, compute), and its peers should not wait long
 /// then.
@@ -66,10 +67,10 @@ pub(crate) struct Polls {
     first: AtomicU64,
     /// The thread that made it.
     thread: AtomicUsize,
-    /// That thread is in the middle of a long copy, between two polls.
-    copies: AtomicBool,
-    /// When its last one that followed a poll ended.
-    copied: AtomicU64,
+    /// That thread is in the middle of an [errand](Self::begin_errand).
+    on_errand: AtomicBool,
+    /// When its last errand ended.
+    returned: AtomicU64,
     /// The process exits, and the thread has work that no program that polls on meanwhile does for
     /// it.
     leaves: AtomicBool,
@@ -82,8 +83,8 @@ impl Polls {
             rounds: AtomicU64::new(0),
             first: AtomicU64::new(0),
             thread: AtomicUsize::new(0),
-            copies: AtomicBool::new(false),
-            copied: AtomicU64::new(0),
+            on_errand: AtomicBool::new(false),
+            returned: AtomicU64::new(0),
             leaves: AtomicBool::new(false),
         }
     }
@@ -118,7 +119,7 @@ impl Polls {
 
     fn on_polls_within(&self, time: Duration, now: Time) -> bool {
         let before = Time(self.last.swap(now.0, Ordering::Relaxed));
-        let close = now.since(self.or_copied(before)) < time;
+        let close = now.since(self.or_returned(before)) < time;
         if !close {
             self.first.store(now.0, Ordering::Relaxed);
             self.thread.store(this_thread(), Ordering::Relaxed);
@@ -131,38 +132,39 @@ impl Polls {
         self.thread.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// The calling thread begins a copy that may take longer than polls are apart. Returns whether
-    /// that is part of its polls, as it has just polled: then it says when the copy
-    /// [ends](Self::on_copied). A program that copies again and again and makes no round meanwhile
+    /// The calling thread begins what the device does between two polls of its program, and what
+    /// may take longer than polls are apart: a long copy, or a yield of its processor. Returns
+    /// whether that is part of its polls, as it has just polled: then it says when the errand
+    /// [ends](Self::end_errand). A program that copies again and again and makes no round meanwhile
     /// does not poll.
-    pub(crate) fn begin_copy(&self, now: Time) -> bool {
+    pub(crate) fn begin_errand(&self, now: Time) -> bool {
         let polls = self.first.load(Ordering::Relaxed) != u64::MAX
             && self.are_own()
             && now.since(self.last()) < RECENT;
         if polls {
-            self.copies.store(true, Ordering::Relaxed);
+            self.on_errand.store(true, Ordering::Relaxed);
         }
         polls
     }
 
-    /// The copy has ended.
-    pub(crate) fn on_copied(&self, now: Time) {
-        self.copied.store(now.0, Ordering::Relaxed);
-        self.copies.store(false, Ordering::Relaxed);
+    /// The errand has ended.
+    pub(crate) fn end_errand(&self, now: Time) {
+        self.returned.store(now.0, Ordering::Relaxed);
+        self.on_errand.store(false, Ordering::Relaxed);
     }
 
-    /// The later of a poll and of the end of a copy that followed it.
-    fn or_copied(&self, poll: Time) -> Time {
-        poll.max(Time(self.copied.load(Ordering::Relaxed)))
+    /// The later of a poll and of the end of an errand that followed it.
+    fn or_returned(&self, poll: Time) -> Time {
+        poll.max(Time(self.returned.load(Ordering::Relaxed)))
     }
 
-    /// How long ago a program has polled, or has copied right after a poll.
+    /// How long ago a program has polled, or has ended an errand right after a poll.
     fn age(&self, now: Time) -> Duration {
         let last = self.last();
-        if self.copies.load(Ordering::Relaxed) && now.since(last) < LONGEST_COPY {
+        if self.on_errand.load(Ordering::Relaxed) && now.since(last) < LONGEST_ERRAND {
             return Duration::ZERO;
         }
-        now.since(self.or_copied(last))
+        now.since(self.or_returned(last))
     }
 
     /// The polls end: a program is about to sleep.

@@ -394,7 +394,7 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
                 .on_vain_poll(clock::monotonic());
         }
         // The thread that does the round may wait for this very processor.
-        std::thread::yield_now();
+        give_way(nic);
         return;
     };
     if sleeps_soon {
@@ -410,8 +410,26 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
     // One that sleeps soon gives it away then.
     if !sleeps_soon && progress.polls.gives_way() {
         drop(progress);
-        std::thread::yield_now();
+        let lasted = give_way(nic);
+        if let Some(mut progress) = nic.progress.try_lock() {
+            progress.polls.on_back(lasted);
+        }
     }
+}
+
+/// Yields the processor of a program that polls. It still polls meanwhile: the device thread would
+/// put the rings to sleep otherwise, and a peer that runs instead would make a system call for each
+/// message. Returns how long that lasted.
+#[cold]
+fn give_way(nic: &Nic) -> Duration {
+    let (polls, begun) = (nic.services.sleeper.polls(), clock::monotonic());
+    let is_poll = polls.begin_errand(begun);
+    std::thread::yield_now();
+    let end = clock::monotonic();
+    if is_poll {
+        polls.end_errand(end);
+    }
+    end.since(begun)
 }
 
 /// Does what `Engine::await_answer` says.

@@ -246,11 +246,11 @@ impl Qp {
     /// Makes a copy of `len` bytes. A program that polls is not away if the copy takes long.
     fn copy<R>(&self, len: u32, copy: impl FnOnce() -> R) -> R {
         let polls = self.services().sleeper.polls();
-        if len < LONG_COPY || !polls.begin_copy(clock::monotonic()) {
+        if len < LONG_COPY || !polls.begin_errand(clock::monotonic()) {
             return copy();
         }
         let result = copy();
-        polls.on_copied(clock::monotonic());
+        polls.end_errand(clock::monotonic());
         result
     }
 

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use ferroce_os::linger::{SLICE, SWITCH};
 use ferroce_proto::time::Time;
 
 use super::Polls;
@@ -11,19 +12,27 @@ use super::Polls;
 const SILENT_POLLS: u32 = 31;
 /// Time between two looks at the clock from which on the next polls look as well.
 const LONGEST_SILENCE: Duration = Duration::from_micros(400);
-/// Rounds of a polling program without anything to do after which it gives way now and then: some
-/// 20 µs.
-const IDLE_ROUNDS: u32 = 1024;
-/// Rounds from there to the next time.
-const ROUNDS_AGAIN: u32 = 128;
+/// Rounds without anything to do after which a program gives way that shares its processor with its
+/// peer: some 2 µs. Its peer fills the ring, or empties it, in some microseconds, and yields in
+/// turn: nothing comes until it runs.
+const SHARED_ROUNDS: u32 = 8;
+/// The same of a program that has its processor to itself, as far as it knows: some 25 µs.
+const OWN_ROUNDS: u32 = 128;
+/// The same of a program that lost its processor for long when it gave way last: some 200 µs.
+const CROWDED_ROUNDS: u32 = 1024;
 /// Number of rounds without a system call that take as long as one with it.
 const CALL_ROUNDS: u32 = 8;
 
 /// What the rounds of polling programs have found, and how close they were.
 #[derive(Debug)]
 pub(crate) struct PolledRounds {
-    /// Rounds since the last one that had something to do.
+    /// Rounds since the last one that had something to do, or since the program gave way.
     idle: u32,
+    /// Such rounds until it gives way.
+    patience: u32,
+    /// Another program has had the processor since: what the next round finds says whether it was
+    /// the peer.
+    gave: bool,
     /// Polls since the clock was looked at, and how many there may be.
     silent: u32,
     may_be_silent: u32,
@@ -35,6 +44,8 @@ impl PolledRounds {
     pub(crate) fn new() -> Self {
         Self {
             idle: 0,
+            patience: OWN_ROUNDS,
+            gave: false,
             silent: 0,
             may_be_silent: 0,
             seen: Time(0),
@@ -57,12 +68,22 @@ impl PolledRounds {
     /// A poll did not look at the clock. `served`: it had something to do.
     #[inline]
     pub(crate) fn on_silent_poll(&mut self, served: bool) {
-        if served {
-            self.idle = 0;
-        } else {
-            self.idle += 1;
-        }
+        self.count(served, 1);
         self.silent += 1;
+    }
+
+    /// A round took as long as so many without a system call.
+    #[inline]
+    fn count(&mut self, served: bool, rounds: u32) {
+        if self.gave {
+            self.gave = false;
+            self.learn(served);
+        }
+        if served {
+            self.on_served();
+        } else {
+            self.idle += rounds;
+        }
     }
 
     /// A poll looks at the clock, and tells how close it and the silent ones before it were.
@@ -82,11 +103,7 @@ impl PolledRounds {
     /// `watches_rings`: a look at memory was enough for it.
     #[inline]
     pub(crate) fn on_round(&mut self, served: bool, watches_rings: bool) {
-        self.idle = match (served, watches_rings) {
-            (true, _) => 0,
-            (false, true) => self.idle + 1,
-            (false, false) => self.idle + CALL_ROUNDS,
-        };
+        self.count(served, if watches_rings { 1 } else { CALL_ROUNDS });
     }
 
     /// A round of a thread that waits for an event had something to do.
@@ -99,10 +116,31 @@ impl PolledRounds {
     /// this processor.
     #[inline]
     pub(crate) fn gives_way(&mut self) -> bool {
-        let gives_way = self.idle >= IDLE_ROUNDS;
+        let gives_way = self.idle >= self.patience;
         if gives_way {
-            self.idle -= ROUNDS_AGAIN;
+            self.idle = 0;
         }
         gives_way
+    }
+
+    /// The program has its processor back, after it has given way for so long.
+    pub(crate) fn on_back(&mut self, after: Duration) {
+        self.gave = (SWITCH..SLICE).contains(&after);
+        if after >= SLICE {
+            self.patience = CROWDED_ROUNDS;
+        } else if !self.gave {
+            self.learn(false);
+        }
+    }
+
+    /// To give way has brought something, or not: where the peer shares the processor, the kernel
+    /// may still have chosen this program again.
+    #[cold]
+    fn learn(&mut self, paid: bool) {
+        self.patience = if paid {
+            SHARED_ROUNDS
+        } else {
+            (self.patience * 2).min(OWN_ROUNDS)
+        };
     }
 }

@@ -14,7 +14,7 @@ enum Do {
     PollsInVain,
     /// It does something else for so long, in microseconds.
     Computes(u64),
-    /// It makes a copy of the device's, which takes so long, in microseconds.
+    /// It makes a copy of the device's, or yields, which takes so long, in microseconds.
     Copies(u64),
     /// It begins a copy of the device's, which takes so long, in microseconds.
     BeginsCopy(u64),
@@ -62,17 +62,17 @@ impl Day {
             PollsInVain => self.polls.on_vain_poll(self.now),
             Computes(us) => self.advance(1000 * us),
             Copies(us) => {
-                let counts = self.polls.begin_copy(self.now);
+                let counts = self.polls.begin_errand(self.now);
                 self.advance(1000 * us);
                 if counts {
-                    self.polls.on_copied(self.now);
+                    self.polls.end_errand(self.now);
                 }
             }
             BeginsCopy(us) => {
-                assert!(self.polls.begin_copy(self.now), "it has just polled");
+                assert!(self.polls.begin_errand(self.now), "it has just polled");
                 self.advance(1000 * us);
             }
-            EndsCopy => self.polls.on_copied(self.now),
+            EndsCopy => self.polls.end_errand(self.now),
             Sleeps => self.polls.end_streak(),
             Exits => self.polls.leave(),
         }
@@ -182,9 +182,9 @@ fn a_copy_of_another_thread_is_no_poll() {
     let (polls, now) = (Polls::new(), Time(1_000_000_000));
     polls.on_polls(1, now);
     std::thread::scope(|scope| {
-        scope.spawn(|| assert!(!polls.begin_copy(now)));
+        scope.spawn(|| assert!(!polls.begin_errand(now)));
     });
-    assert!(polls.begin_copy(now), "its own is");
+    assert!(polls.begin_errand(now), "its own is");
 }
 
 #[test]
@@ -398,27 +398,68 @@ fn a_program_that_takes_queued_completions_for_long_looks_at_the_clock() {
     assert_eq!(program.poll(32, 500), 1);
 }
 
+/// Two programs that poll on one processor give it to each other after a few polls.
+#[test]
+fn yields_between_polls_are_polls() {
+    let mut schedule = vec![(PollsOnce, "visits")];
+    for _ in 0..10 {
+        schedule.extend([(PollsFor(2), "visits"), (Copies(8), "visits")]);
+    }
+    // 52 µs since the first poll: the next one says so.
+    schedule.truncate(11);
+    schedule.extend([(PollsFor(2), "polls"), (Copies(100), "polls")]);
+    run(&schedule);
+}
+
+/// Idle rounds until the program yields, for so long in microseconds.
+fn until_yield(rounds: &mut PolledRounds, watches_rings: bool, lasts: u64) -> u32 {
+    let idle = |_: &u32| {
+        rounds.on_round(false, watches_rings);
+        rounds.gives_way()
+    };
+    let count = (1..).find(idle).unwrap();
+    rounds.on_back(Duration::from_micros(lasts));
+    count
+}
+
 #[test]
 fn a_program_that_finds_nothing_yields_now_and_then() {
     // Number of rounds without a system call, then with one, until the program yields.
-    for (watches_rings, first, again) in [(true, 1024, 128), (false, 128, 16)] {
+    for (watches_rings, each) in [(true, 128), (false, 16)] {
         let mut rounds = PolledRounds::new();
-        let mut until_yield = || {
-            (1..)
-                .find(|_| {
-                    rounds.on_round(false, watches_rings);
-                    rounds.gives_way()
-                })
-                .unwrap()
-        };
-        assert_eq!(
-            [until_yield(), until_yield(), until_yield()],
-            [first, again, again]
-        );
+        for _ in 0..3 {
+            assert_eq!(until_yield(&mut rounds, watches_rings, 0), each);
+        }
         rounds.on_round(true, watches_rings);
         assert!(!rounds.gives_way());
         rounds.on_served();
         rounds.on_silent_poll(false);
         assert!(!rounds.gives_way());
     }
+}
+
+#[test]
+fn a_program_whose_peer_shares_its_processor_yields_soon() {
+    let mut rounds = PolledRounds::new();
+    until_yield(&mut rounds, true, 10);
+    for _ in 0..10 {
+        // The peer has worked meanwhile, and yields in turn.
+        rounds.on_silent_poll(true);
+        assert_eq!(until_yield(&mut rounds, true, 10), 8);
+    }
+    // Another program has had the processor, and then none.
+    for (lasts, next) in [(10, 16), (0, 32), (0, 64), (10, 128), (0, 128)] {
+        let rounds = until_yield(&mut rounds, true, lasts);
+        assert_eq!(rounds, next);
+    }
+}
+
+#[test]
+fn a_program_that_loses_its_processor_for_long_yields_seldom() {
+    let mut rounds = PolledRounds::new();
+    until_yield(&mut rounds, true, 1000);
+    rounds.on_silent_poll(true);
+    assert_eq!(until_yield(&mut rounds, true, 3000), 1024);
+    assert_eq!(until_yield(&mut rounds, true, 0), 1024);
+    assert_eq!(until_yield(&mut rounds, true, 0), 128);
 }
