@@ -44,6 +44,7 @@ fn run(nic: &Nic) -> ! {
         nap_while_polled(nic, &mut trust, &mut events);
         nap_while_visited(nic, &mut trust, &mut events);
         let sent = sleep(nic, &mut events);
+        let woken = clock::monotonic();
         // The leader was woken for the same. If it does nothing, it is this thread's work.
         let seen = std::mem::replace(&mut visits, nic.services.sleeper.lead().visits());
         if !deserted && is_led(nic, &events, seen) {
@@ -56,18 +57,19 @@ fn run(nic: &Nic) -> ! {
         if is_left {
             continue;
         }
-        run_woken(nic, &events, sent, &mut trust);
+        run_woken(nic, &events, sent, &mut trust, woken);
         if nic.is_busy_with_rings() && linger.tries() {
             let look = |now| nic.look_at_rings(now);
             linger.learn(look_on(Patience::Spinning, clock::monotonic, look));
         }
+        let polls = nic.services.sleeper.polls();
+        polls.on_thread_worked(woken, clock::monotonic());
         nic.leaving.take_leave(nic);
     }
 }
 
-/// Makes the round for which this thread has slept. `sent`: packets before it slept.
-fn run_woken(nic: &Nic, events: &[Readiness], sent: u64, trust: &mut Habit) {
-    let now = clock::monotonic();
+/// Makes the round for which this thread has slept until `now`. `sent`: packets before it slept.
+fn run_woken(nic: &Nic, events: &[Readiness], sent: u64, trust: &mut Habit, now: Time) {
     let is_away = !events.is_empty() && nic.services.sleeper.polls().is_away(now);
     let mut progress = nic.progress.lock();
     if is_away && progress.sent() == sent {

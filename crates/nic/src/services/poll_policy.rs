@@ -69,7 +69,7 @@ pub(crate) struct Polls {
     thread: AtomicUsize,
     /// That thread is in the middle of an [errand](Self::begin_errand).
     on_errand: AtomicBool,
-    /// When its last errand ended.
+    /// When its last errand ended, or the device thread's work beside it.
     returned: AtomicU64,
     /// The process exits, and the thread has work that no program that polls on meanwhile does for
     /// it.
@@ -119,7 +119,14 @@ impl Polls {
 
     fn on_polls_within(&self, time: Duration, now: Time) -> bool {
         let before = Time(self.last.swap(now.0, Ordering::Relaxed));
-        let close = now.since(self.or_returned(before)) < time;
+        let since = self.or_returned(before);
+        // The program may have got its processor back since.
+        let time = if since == before {
+            time
+        } else {
+            time.max(JUST_NOW)
+        };
+        let close = now.since(since) < time;
         if !close {
             self.first.store(now.0, Ordering::Relaxed);
             self.thread.store(this_thread(), Ordering::Relaxed);
@@ -153,7 +160,16 @@ impl Polls {
         self.on_errand.store(false, Ordering::Relaxed);
     }
 
-    /// The later of a poll and of the end of an errand that followed it.
+    /// The device thread has worked `since` it woke up, perhaps on the processor of a program that
+    /// had just polled. That is no reason to do the program's work from then on: it would wake up
+    /// for each message, and keep the program from polling all the time.
+    pub(crate) fn on_thread_worked(&self, since: Time, now: Time) {
+        if since.since(self.last()) < RECENT {
+            self.returned.store(now.0, Ordering::Relaxed);
+        }
+    }
+
+    /// The later of a poll and of the end of an errand that followed it, or of the thread's work.
     fn or_returned(&self, poll: Time) -> Time {
         poll.max(Time(self.returned.load(Ordering::Relaxed)))
     }

@@ -20,6 +20,8 @@ enum Do {
     BeginsCopy(u64),
     /// The copy ends.
     EndsCopy,
+    /// The device thread works on the program's processor, for so long, in microseconds.
+    ThreadWorks(u64),
     /// It goes to sleep on a channel.
     Sleeps,
     /// The process exits.
@@ -27,7 +29,7 @@ enum Do {
 }
 use Do::{
     BeginsCopy, Computes, Copies, EndsCopy, Exits, PollsFor, PollsInLots, PollsInVain, PollsOnce,
-    Sleeps,
+    Sleeps, ThreadWorks,
 };
 
 /// A virtual day, in which a program does one thing after the other.
@@ -73,6 +75,11 @@ impl Day {
                 self.advance(1000 * us);
             }
             EndsCopy => self.polls.end_errand(self.now),
+            ThreadWorks(us) => {
+                let woken = self.now;
+                self.advance(1000 * us);
+                self.polls.on_thread_worked(woken, self.now);
+            }
             Sleeps => self.polls.end_streak(),
             Exits => self.polls.leave(),
         }
@@ -420,6 +427,38 @@ fn until_yield(rounds: &mut PolledRounds, watches_rings: bool, lasts: u64) -> u3
     let count = (1..).find(idle).unwrap();
     rounds.on_back(Duration::from_micros(lasts));
     count
+}
+
+/// The thread is woken for each message, and works for longer each time than the program polls.
+#[test]
+fn a_program_that_the_device_thread_keeps_from_its_polls_polls_all_the_same() {
+    run(&[
+        (PollsFor(20), "visits"),
+        (ThreadWorks(65), "visits"),
+        // It takes some time until the program has its processor back.
+        (Computes(4), "visits"),
+        (PollsFor(20), "polls"),
+        (ThreadWorks(65), "polls"),
+        (Computes(30), "polls, away"),
+        (PollsOnce, "visits"),
+    ]);
+}
+
+#[test]
+fn the_work_of_the_device_thread_makes_no_polls() {
+    run(&[
+        (PollsFor(60), "polls"),
+        (ThreadWorks(20), "polls"),
+        (Computes(20), "polls, away"),
+        (ThreadWorks(20), "polls"),
+        (Computes(10), "polls"),
+        // Its last poll is too long ago.
+        (ThreadWorks(20), "polls, away"),
+        (ThreadWorks(20), "visits, away"),
+        (ThreadWorks(250), "nothing"),
+        (Sleeps, "nothing"),
+        (ThreadWorks(1), "nothing"),
+    ]);
 }
 
 #[test]
