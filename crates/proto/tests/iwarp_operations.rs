@@ -9,7 +9,7 @@ use ferroce_proto::iwarp::mpa::{Ready, Rtr, Wishes};
 use ferroce_proto::iwarp::rdmap::Opcode;
 use ferroce_proto::iwarp::testkit::{Pair, Setup};
 use ferroce_proto::iwarp::{SegmentWay, StreamEvent};
-use ferroce_proto::mr::Access;
+use ferroce_proto::mr::{Access, Piece};
 use ferroce_proto::rc::SharedRecv;
 use ferroce_proto::testkit::{Arena, PD, Rng, Side, remote, sge, wr};
 use ferroce_proto::time::Time;
@@ -293,6 +293,36 @@ fn work_completes_when_tcp_has_it_and_in_order() {
 }
 
 #[test]
+fn a_short_payload_goes_in_one_piece_with_its_header() {
+    // A longer one stays where it is, between its header and what ends the FPDU.
+    for (len, expected) in [(1, 1), (512, 1), (513, 3)] {
+        let wishes = Wishes {
+            crc: false,
+            ..Setup::WISHES
+        };
+        let mut pair = Pair::new(Setup {
+            a: wishes,
+            b: wishes,
+            ..Setup::default()
+        });
+        let data = fill(&mut pair, len);
+        let len = u32::try_from(len).unwrap();
+        let write = SendOp::Write(to_b(&pair));
+        let sges = vec![pair.sge(Side::A, 0, len)];
+        pair.send(Side::A, wr(1, write, sges));
+        let (now, mut pieces) = (pair.now, 0);
+        let mut refuse = |offered: &[Piece<'_>]| {
+            pieces = offered.len();
+            0
+        };
+        pair.a.with(now, |qp, cx| qp.transmit(cx, &mut refuse));
+        assert_eq!(pieces, expected, "{len}");
+        pair.run();
+        assert!(there(&pair, data.len()) == data);
+    }
+}
+
+#[test]
 fn a_shared_receive_queue_serves_with_its_own_domain() {
     let setup = Setup {
         shared_recv: true,
@@ -395,7 +425,7 @@ fn a_responder_waits_for_the_initiator_as_agreed() {
         if expected.is_some() {
             let now = pair.now;
             let mut heard = 0;
-            let written = |_: &[ferroce_proto::mr::Piece<'_>]| {
+            let written = |_: &[Piece<'_>]| {
                 heard += 1;
                 0
             };
