@@ -371,7 +371,7 @@ impl Services {
     /// A program has polled, and found completions that wait in the queue: another thread has done
     /// the work, or the program's own posts.
     pub(crate) fn on_poll_of_queued(&self) {
-        self.sleeper.polls().on_vain_poll(clock::monotonic());
+        self.sleeper.polls().on_slow_poll(clock::monotonic());
     }
 
     /// Somebody must do a round at `at`.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use ferroce_proto::time::Time;
 
-pub(crate) use self::polled_rounds::PolledRounds;
+pub(crate) use self::polled_rounds::{PolledRounds, TimedPoll};
 use super::lead::this_thread;
 
 /// A program that polled this recently does the device's work itself.
@@ -71,6 +71,8 @@ pub(crate) struct Polls {
     on_errand: AtomicBool,
     /// When its last errand ended, or the device thread's work beside it.
     returned: AtomicU64,
+    /// Messages come one at a time by a TCP connection.
+    expects_answers: AtomicBool,
     /// The process exits, and the thread has work that no program that polls on meanwhile does for
     /// it.
     leaves: AtomicBool,
@@ -85,6 +87,7 @@ impl Polls {
             thread: AtomicUsize::new(0),
             on_errand: AtomicBool::new(false),
             returned: AtomicU64::new(0),
+            expects_answers: AtomicBool::new(false),
             leaves: AtomicBool::new(false),
         }
     }
@@ -100,10 +103,22 @@ impl Polls {
         self.on_polls_within(CLOSE * polls + lost, now)
     }
 
-    /// A program polled while another thread did the device's work, which kept it from telling for
-    /// how many polls before.
-    pub(crate) fn on_vain_poll(&self, now: Time) {
-        self.on_polls_within(RECENT, now);
+    /// A program polled in a way that takes longer than a look at memory: by a system call at a TCP
+    /// connection, or while another thread did the device's work. Returns whether that was soon
+    /// after the poll before it.
+    pub(crate) fn on_slow_poll(&self, now: Time) -> bool {
+        self.on_polls_within(RECENT, now)
+    }
+
+    /// Tells whether messages come one at a time by a TCP connection, so that a poll may look on
+    /// for the next (`Engine::await_answer`).
+    pub(crate) fn expect_answers(&self, expected: bool) {
+        self.expects_answers.store(expected, Ordering::Relaxed);
+    }
+
+    /// What [`expect_answers`](Self::expect_answers) was told last.
+    pub(crate) fn expects_answers(&self) -> bool {
+        self.expects_answers.load(Ordering::Relaxed)
     }
 
     /// A program has made a round.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ferroce_os::lock::{Lock, LockGuard};
 use ferroce_proto::time::Time;
 
 /// How long a program that has sent something over TCP looks for the answer: longer than a peer
@@ -23,6 +24,22 @@ pub(super) fn look(mut now: impl FnMut() -> Time, mut round: impl FnMut(Time) ->
     false
 }
 
+/// Takes the lock if another thread gives it up soon. The device thread may still be in the round
+/// that has brought the last message: a program that did not look then would leave it the next one,
+/// too.
+pub(super) fn lock_soon<T>(lock: &Lock<T>, now: impl FnMut() -> Time) -> Option<LockGuard<'_, T>> {
+    let mut guard = None;
+    look(now, |_| {
+        guard = lock.try_lock();
+        if guard.is_none() {
+            // The other thread may wait for this processor.
+            std::thread::yield_now();
+        }
+        guard.is_some()
+    });
+    guard
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,6 +57,23 @@ mod tests {
             rounds == comes
         });
         (found, rounds)
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_while_a_look_lasts() {
+        // Whether the lock is free after so many microseconds.
+        for (until, expected) in [(0, true), (10, true), (100, false)] {
+            let lock = Lock::new(());
+            let (mut at, mut other) = (0, Some(lock.lock()));
+            let now = || {
+                at += 1;
+                if at > until {
+                    other = None;
+                }
+                Time(1000 * at)
+            };
+            assert_eq!(lock_soon(&lock, now).is_some(), expected, "{until}");
+        }
     }
 
     #[test]

@@ -40,10 +40,14 @@ impl Hot {
         self.rounds = HOT_ROUNDS;
     }
 
+    /// Whether traffic comes by a TCP connection.
+    pub(super) fn is_connection(&self) -> bool {
+        self.rounds > 0 && matches!(self.socket, Some(HotSocket::Stream(_)))
+    }
+
     /// True while most rounds skip all connections but the hot one.
     pub(super) fn hides_connections(&self) -> bool {
-        let is_connection = matches!(self.socket, Some(HotSocket::Stream(_)));
-        is_connection && !self.asks_for_all && self.rounds > 0
+        self.is_connection() && !self.asks_for_all
     }
 
     /// The socket to look at in this round; `None`: ask for all.

@@ -15,7 +15,7 @@ use ferroce_os::poll::Readiness;
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
-use self::answers::look;
+use self::answers::{lock_soon, look};
 use self::held_up::HeldUp;
 use self::hot::Hot;
 use self::unwanted::Unwanted;
@@ -25,7 +25,7 @@ use crate::link::local::Incoming;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
 use crate::objects::qp::WatchedShortRings;
-use crate::services::poll_policy::PolledRounds;
+use crate::services::poll_policy::{PolledRounds, TimedPoll};
 
 /// Deadlines and turns per round.
 const TURN_BUDGET: usize = 64;
@@ -346,21 +346,26 @@ impl RoundState {
     /// its memory for the peer's answer, would make no round: the device thread would have to be
     /// woken for each answer, perhaps on the processor that the program spins on.
     fn await_answer(&mut self, nic: &Nic) {
-        if !self.hot.hides_connections() || !self.answers.tries() {
+        if !self.hot.hides_connections() {
             return;
         }
-        let polls = nic.services.sleeper.polls();
-        polls.on_polls(1, clock::monotonic());
-        polls.on_round();
-        let paid = look(clock::monotonic, |now| {
-            self.run_without_sleep(nic, now, &mut DirectDelivery::default())
-        });
-        if paid {
-            polls.on_polls(1, clock::monotonic());
-        } else {
+        let paid = self.answers.tries() && self.look_for_answer(nic);
+        if !paid {
+            // The program may make no round until the answer has come.
             nic.services.sleeper.end_visits();
         }
+    }
+
+    /// Makes rounds until one has something to do. Returns false if nothing comes soon.
+    fn look_for_answer(&mut self, nic: &Nic) -> bool {
+        let polls = nic.services.sleeper.polls();
+        polls.on_round();
+        let paid = look(clock::monotonic, |now| {
+            polls.on_slow_poll(now);
+            self.run_without_sleep(nic, now, &mut DirectDelivery::default())
+        });
         self.answers.learn(paid);
+        paid
     }
 
     /// Makes a round for what is in watched rings, and what else is due. Returns whether rings had
@@ -391,7 +396,7 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
             nic.services
                 .sleeper
                 .polls()
-                .on_vain_poll(clock::monotonic());
+                .on_slow_poll(clock::monotonic());
         }
         // The thread that does the round may wait for this very processor.
         give_way(nic);
@@ -402,9 +407,13 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
     }
     if sleeps_soon || !progress.run_silently(nic, delivery) {
         let now = clock::monotonic();
-        progress
-            .polls
-            .on_timed_poll(nic.services.sleeper.polls(), sleeps_soon, now);
+        let poll = match sleeps_soon {
+            true => TimedPoll::BeforeSleep,
+            false if progress.hot.is_connection() => TimedPoll::OverTcp,
+            false => TimedPoll::Plain,
+        };
+        let polls = nic.services.sleeper.polls();
+        progress.polls.on_timed_poll(polls, poll, now);
         progress.run_polled(nic, now, delivery);
     }
     // One that sleeps soon gives it away then.
@@ -434,7 +443,10 @@ fn give_way(nic: &Nic) -> Duration {
 
 /// Does what `Engine::await_answer` says.
 pub(super) fn await_answer(nic: &Nic) {
-    if let Some(mut progress) = nic.progress.try_lock() {
+    if !nic.services.sleeper.polls().expects_answers() {
+        return;
+    }
+    if let Some(mut progress) = lock_soon(&nic.progress, clock::monotonic) {
         progress.await_answer(nic);
     }
 }

@@ -119,6 +119,8 @@ impl RoundState {
         if came != StreamTurn::Nothing {
             let in_bulk = came == StreamTurn::Much;
             self.hot.heat(HotSocket::Stream(number), in_bulk);
+            let polls = nic.services.sleeper.polls();
+            polls.expect_answers(self.hot.hides_connections());
         }
         came != StreamTurn::Nothing
     }

@@ -245,8 +245,16 @@ impl Qp {
 
     /// Makes a copy of `len` bytes. A program that polls is not away if the copy takes long.
     fn copy<R>(&self, len: u32, copy: impl FnOnce() -> R) -> R {
+        if len < LONG_COPY {
+            return copy();
+        }
+        self.copy_between_polls(clock::monotonic(), copy)
+    }
+
+    /// Makes a copy that may take longer than polls are apart.
+    pub(super) fn copy_between_polls<R>(&self, now: Time, copy: impl FnOnce() -> R) -> R {
         let polls = self.services().sleeper.polls();
-        if len < LONG_COPY || !polls.begin_errand(clock::monotonic()) {
+        if !polls.begin_errand(now) {
             return copy();
         }
         let result = copy();

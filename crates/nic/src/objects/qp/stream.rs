@@ -116,7 +116,7 @@ impl Qp {
         }
         let mut came = StreamTurn::Nothing;
         if ready.readable {
-            came = self.read_stream(&mut locked, room, now);
+            came = self.copy_between_polls(now, || self.read_stream(&mut locked, room, now));
         }
         if ready.writable {
             self.write_stream(&mut locked, now);
@@ -236,8 +236,9 @@ impl Qp {
         let Some(mut stream) = locked.stream.take() else {
             return;
         };
-        let (bytes, obstacle) =
-            self.transmit_by(locked, now, |memory, pieces| stream.write(memory, pieces));
+        let (bytes, obstacle) = self.copy_between_polls(now, || {
+            self.transmit_by(locked, now, |memory, pieces| stream.write(memory, pieces))
+        });
         if bytes > 0 {
             self.note_packets(locked, Carrier::Tcp);
         }

@@ -23,6 +23,16 @@ const CROWDED_ROUNDS: u32 = 1024;
 /// Number of rounds without a system call that take as long as one with it.
 const CALL_ROUNDS: u32 = 8;
 
+/// A poll that looks at the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimedPoll {
+    Plain,
+    /// Its rounds read or write a TCP connection, which takes longer than polls are apart.
+    OverTcp,
+    /// The program is about to sleep on the queue that it polls.
+    BeforeSleep,
+}
+
 /// What the rounds of polling programs have found, and how close they were.
 #[derive(Debug)]
 pub(crate) struct PolledRounds {
@@ -87,12 +97,15 @@ impl PolledRounds {
     }
 
     /// A poll looks at the clock, and tells how close it and the silent ones before it were.
-    /// `sleeps_soon`: the program is about to sleep on the queue that it polls.
     #[inline]
-    pub(crate) fn on_timed_poll(&mut self, polls: &Polls, sleeps_soon: bool, now: Time) {
+    pub(crate) fn on_timed_poll(&mut self, polls: &Polls, poll: TimedPoll, now: Time) {
         let count = std::mem::take(&mut self.silent) + 1;
         polls.on_round();
-        let close = !sleeps_soon && polls.on_polls(count, now);
+        let close = match poll {
+            TimedPoll::Plain => polls.on_polls(count, now),
+            TimedPoll::OverTcp => polls.on_slow_poll(now),
+            TimedPoll::BeforeSleep => false,
+        };
         // Polls that find completions in a queue come between rounds, and count as close ones.
         let seen = std::mem::replace(&mut self.seen, now);
         let silent = close && now.since(seen) < LONGEST_SILENCE;

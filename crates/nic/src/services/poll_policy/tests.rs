@@ -61,7 +61,9 @@ impl Day {
             PollsOnce => {
                 self.polls.on_polls(1, self.now);
             }
-            PollsInVain => self.polls.on_vain_poll(self.now),
+            PollsInVain => {
+                self.polls.on_slow_poll(self.now);
+            }
             Computes(us) => self.advance(1000 * us),
             Copies(us) => {
                 let counts = self.polls.begin_errand(self.now);
@@ -357,15 +359,15 @@ impl RoundsDay {
                 self.rounds.on_silent_poll(false);
             } else {
                 looks += 1;
-                self.look(false);
+                self.look(TimedPoll::Plain);
             }
         }
         looks
     }
 
-    fn look(&mut self, sleeps_soon: bool) {
+    fn look(&mut self, poll: TimedPoll) {
         let Day { polls, now } = &self.day;
-        self.rounds.on_timed_poll(polls, sleeps_soon, *now);
+        self.rounds.on_timed_poll(polls, poll, *now);
         self.rounds.on_round(false, true);
     }
 }
@@ -386,8 +388,23 @@ fn one_of_32_close_polls_looks_at_the_clock() {
     // 32 polls in 96 us may be close ones and a lost processor.
     assert_eq!(program.poll(64, 3000), 2);
     program.day.live(&Sleeps);
-    program.look(true);
+    program.look(TimedPoll::BeforeSleep);
     assert_eq!(program.poll(4, 3000), 4, "each by itself is not close");
+}
+
+#[test]
+fn polls_over_tcp_are_close_though_each_takes_microseconds() {
+    for (poll, says) in [(TimedPoll::Plain, "visits"), (TimedPoll::OverTcp, "polls")] {
+        let mut program = RoundsDay::new();
+        for _ in 0..100 {
+            program.look(poll);
+            program.day.live(&Computes(4));
+        }
+        assert_eq!(program.day.says(), says, "{poll:?}");
+        program.day.live(&Computes(50));
+        program.look(poll);
+        assert_eq!(program.day.says(), "visits", "it was away");
+    }
 }
 
 #[test]
