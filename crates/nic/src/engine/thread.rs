@@ -118,10 +118,15 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Readiness>) -> bool {
         if sleeper.polls().leaves() || lead.has_followers() {
             return any;
         }
-        if lead.visits() != before {
+        let visits = lead.visits().wrapping_sub(before);
+        if visits > 0 {
             // A leader that is away at this moment comes back as it did before. If it computes
             // instead, the end of the next nap shows that.
-            naps.grow();
+            if nic.progress.lock().has_hot_socket() {
+                naps.grow();
+            } else {
+                naps.grow_within_host(visits);
+            }
         } else if lead.waits() {
             doze(nic, events);
             naps.restart();

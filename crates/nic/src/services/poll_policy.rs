@@ -40,6 +40,10 @@ const FIRST_NAP: Duration = Duration::from_micros(50);
 /// Longest nap beside a program that has been polling for long, and for a leader that keeps coming
 /// by.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
+/// Longest nap for a leader that comes by once in each [`LONGEST_NAP`] on average, while all comes
+/// from processes of this host: they repeat nothing, so nothing is due soon. Each nap costs a server
+/// that is asked now and then as much as a request.
+const LONGEST_NAP_WITHIN_HOST: Duration = Duration::from_micros(3200);
 /// Longest nap beside other programs, once the thread has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
 /// A nap while something waits: longer than it takes to post 64 KiB.
@@ -284,6 +288,16 @@ impl Naps {
     /// A nap is over, and paid.
     pub(crate) fn grow(&mut self) {
         self.next = (self.next * 2).min(self.longest);
+    }
+
+    /// As [`grow`](Self::grow), for a leader that serves processes of this host only, and has come
+    /// by so often in the nap. Only one that comes often is left alone for longer.
+    pub(crate) fn grow_within_host(&mut self, visits: u64) {
+        let often = u128::from(visits) * LONGEST_NAP.as_nanos() >= self.next.as_nanos();
+        self.next = match often {
+            true => (self.next * 2).min(LONGEST_NAP_WITHIN_HOST),
+            false => (self.next * 2).min(self.longest),
+        };
     }
 
     /// A nap is over, and another reason to nap has come.

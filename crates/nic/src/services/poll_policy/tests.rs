@@ -519,3 +519,19 @@ fn a_program_that_loses_its_processor_for_long_yields_seldom() {
     assert_eq!(until_yield(&mut rounds, true, 0), 1024);
     assert_eq!(until_yield(&mut rounds, true, 0), 128);
 }
+
+#[test]
+fn naps_grow_longer_only_for_a_leader_of_this_host_that_comes_by_often() {
+    let mut naps = Naps::of(NapFor::Leader);
+    for _ in 0..10 {
+        naps.grow();
+    }
+    assert_eq!(naps.length(), LONGEST_NAP);
+    let often = |naps: &Naps| u64::try_from(naps.length().as_micros() / 500).unwrap();
+    for _ in 0..10 {
+        naps.grow_within_host(often(&naps));
+    }
+    assert_eq!(naps.length(), LONGEST_NAP_WITHIN_HOST);
+    naps.grow_within_host(1);
+    assert_eq!(naps.length(), LONGEST_NAP, "it computes");
+}
