@@ -6,21 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Buffer, End, SetAtEnd, cap, pair, pattern, wait_for};
+use common::{Buffer, End, SetAtEnd, cap, pair, pattern, readable_within, wait_for};
 use ferroce_nic::{AsyncSubject, CompChannel, Cq, Qp, QpInit};
-use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::verbs::{
     AsyncEvent, AttrMask, Mtu, QpAttr, QpState, QpType, SendFlags, SendOp, Wc, WcStatus,
 };
-
-/// Whether a descriptor becomes readable in time.
-fn readable_within(fd: i32, time: Duration) -> bool {
-    let poller = Poller::new().expect("a poller");
-    poller.add(fd, 0, Interest::READ).expect("watched");
-    let mut events = Vec::new();
-    poller.wait(&mut events, Some(time)).expect("waited");
-    !events.is_empty()
-}
 
 /// An end whose receives complete on a queue of their own, with a channel.
 fn end_with_channel() -> (End, Arc<Cq>, Arc<CompChannel>) {

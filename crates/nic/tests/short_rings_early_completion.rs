@@ -124,6 +124,19 @@ impl Talk {
         self.receive(0);
     }
 
+    /// The first side waits for the event of an answer.
+    fn wait(&mut self) {
+        self.send(0, LEN);
+        self.take(1);
+        self.receive(1);
+        self.arm_first();
+        self.send(1, LEN);
+        // Those that `send_first` takes leave their counts.
+        while self.channel.take_count().is_ok() && self.channel.pop().is_none() {}
+        self.take(0);
+        self.receive(0);
+    }
+
     /// Talks until a message of the first side is done when it is sent. It is not received then.
     #[track_caller]
     fn until_completed_early(&mut self) {
@@ -158,53 +171,6 @@ impl Talk {
             }
         };
         assert_eq!(wc.status, WcStatus::Success, "{wc:?}");
-    }
-}
-
-/// A conversation whose first side waits for each event, and does the device's work meanwhile.
-struct Waiting(Talk);
-
-impl Waiting {
-    fn new() -> Self {
-        let mut talk = Talk::new(16);
-        talk.until_completed_early();
-        talk.answer();
-        let mut waiting = Self(talk);
-        waiting.0.send_first(LEN);
-        waiting.answer();
-        waiting
-    }
-
-    /// The second side answers what the first one has sent, which waits for the answer.
-    fn answer(&mut self) {
-        let Self(talk) = self;
-        talk.take(1);
-        talk.receive(1);
-        talk.arm_first();
-        talk.send(1, LEN);
-        self.event();
-        self.0.take(0);
-        self.0.receive(0);
-    }
-
-    /// The first side sends a message that is promised. Nothing is said of it yet.
-    #[track_caller]
-    fn send(&mut self) {
-        let Self(talk) = self;
-        talk.arm_first();
-        talk.send(0, LEN);
-        let told = talk.channel.pop();
-        assert!(told.is_none(), "two system calls for nothing");
-    }
-
-    /// Waits for an event. Those that `Talk` takes leave their counts.
-    fn event(&self) {
-        loop {
-            self.0.channel.take_count().unwrap();
-            if self.0.channel.pop().is_some() {
-                return;
-            }
-        }
     }
 }
 
@@ -244,65 +210,15 @@ fn a_message_is_done_before_anybody_looks() {
 
 #[test]
 #[ignore = "run by the test below"]
-fn with_a_sender_that_waits() {
-    let mut waiting = Waiting::new();
-    for _ in 0..100 {
-        waiting.send();
-        waiting.event();
-        waiting.0.last_is_there(&waiting.0.memory[1].snapshot());
-        waiting.answer();
-    }
-    // One that polls instead finds it, too.
-    waiting.send();
-    let wc = next_completion(&waiting.0.a.cq);
-    assert_eq!((wc.wr_id, wc.status), (0, WcStatus::Success));
-    waiting.answer();
-    // So does one that sends more before it looks.
-    waiting.send();
-    waiting.0.send(0, LEN);
-    waiting.event();
-    for _ in 0..2 {
-        let wc = next_completion(&waiting.0.a.cq);
-        assert_eq!((wc.wr_id, wc.status), (0, WcStatus::Success));
-        waiting.0.take(1);
-        waiting.0.receive(1);
-    }
-}
-
-#[test]
-fn it_is_done_when_its_sender_waits_for_the_event() {
-    run_without_thread("with_a_sender_that_waits");
-}
-
-#[test]
-#[ignore = "run by the test below"]
-fn with_a_waiting_sender_that_ends() {
-    let ends: [fn(&Talk); 3] = [
-        |talk| set_state(&talk.a.qp, QpState::Err),
-        |talk| set_state(&talk.a.qp, QpState::Reset),
-        |talk| talk.a.qp.destroy(),
-    ];
-    for end in ends {
-        let mut waiting = Waiting::new();
-        waiting.send();
-        end(&waiting.0);
-        waiting.0.is_received();
-    }
-}
-
-#[test]
-fn it_comes_though_its_waiting_sender_ends() {
-    run_without_thread("with_a_waiting_sender_that_ends");
-}
-
-#[test]
-#[ignore = "run by the test below"]
 fn with_a_mode_that_changes() {
-    let waiting = Waiting::new();
-    waiting.0.arm_first();
-    set_nonblocking(waiting.0.channel.fd()).unwrap();
+    let mut talk = Talk::new(16);
+    talk.until_completed_early();
+    talk.answer();
+    talk.wait();
+    talk.arm_first();
+    set_nonblocking(talk.channel.fd()).unwrap();
     for _ in 0..3 {
-        let none = waiting.0.channel.take_count().unwrap_err();
+        let none = talk.channel.take_count().unwrap_err();
         assert_eq!(none.kind(), ErrorKind::WouldBlock, "{none}");
     }
 }

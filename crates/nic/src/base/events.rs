@@ -26,6 +26,9 @@ pub(crate) trait Owned {
 /// count (8 bytes, outside of any lock, so that it can block there), then [`pop`](Self::pop)s. One
 /// count stands for one queued event, so every kind of waiting (blocking, `O_NONBLOCK`, poll, epoll
 /// in both modes) loses no wake-up.
+///
+/// A count may be *owed*: the thread that pushes the event is about to take it, and then it costs no
+/// system call. Somebody [pays](Self::pay) in a while what was not taken.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T: Owned> {
     fd: EventFd,
@@ -33,6 +36,8 @@ pub(crate) struct EventQueue<T: Owned> {
     /// Events that were pushed and neither popped nor taken out: a look at it costs no system call.
     /// Changed under the lock.
     len: AtomicUsize,
+    /// Counts that are not on the descriptor, though nobody has taken them. Changed under the lock.
+    owed: AtomicUsize,
     /// A consumer is awake and waits for the next event: it takes no count of the descriptor.
     awaited: AtomicBool,
 }
@@ -45,6 +50,7 @@ impl<T: Owned> EventQueue<T> {
             fd,
             queue: Mutex::new(Queue::new()),
             len: AtomicUsize::new(0),
+            owed: AtomicUsize::new(0),
             awaited: AtomicBool::new(false),
         })
     }
@@ -55,15 +61,59 @@ impl<T: Owned> EventQueue<T> {
 
     /// Adds an event.
     pub(crate) fn push(&self, event: T) {
+        self.push_with(event, || self.add(1));
+    }
+
+    /// Adds an event, whose count is owed: the caller sees to it that somebody [pays](Self::pay).
+    pub(crate) fn push_owing(&self, event: T) {
+        self.push_with(event, || {
+            self.owed.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Adds an event, and what `tells` of it under the lock unless it is awaited.
+    fn push_with(&self, event: T, tells: impl FnOnce()) {
         let mut queue = lock(&self.queue);
         queue.push(event);
         self.len.fetch_add(1, Ordering::Relaxed);
         if self.awaited.load(Ordering::Relaxed) && self.awaited.swap(false, Ordering::Relaxed) {
             return;
         }
+        tells();
+    }
+
+    fn add(&self, count: usize) {
         // It fails only if a stranger has written 2^64 to the descriptor: then it is readable
         // anyway.
-        let _ = self.fd.add(1);
+        let _ = self.fd.add(count as u64);
+    }
+
+    /// Puts what is owed on the descriptor.
+    pub(crate) fn pay(&self) {
+        if self.owed.load(Ordering::Relaxed) > 0 {
+            let _queue = lock(&self.queue);
+            self.add(self.owed.swap(0, Ordering::Relaxed));
+        }
+    }
+
+    /// Takes one count that is owed. Returns whether there was one.
+    fn take_owed(&self) -> bool {
+        self.owed.load(Ordering::Relaxed) > 0 && {
+            let _queue = lock(&self.queue);
+            self.take_owed_of_locked()
+        }
+    }
+
+    /// [`take_owed`](Self::take_owed), by a caller that has the lock.
+    fn take_owed_of_locked(&self) -> bool {
+        let owed = self.owed.load(Ordering::Relaxed);
+        self.owed.store(owed.saturating_sub(1), Ordering::Relaxed);
+        owed > 0
+    }
+
+    /// Takes a count back, by a caller that has the lock.
+    fn take_any_of_locked(&self) -> bool {
+        self.take_owed_of_locked() || self.fd.try_take().unwrap_or(false)
     }
 
     /// Takes one count, as a consumer's read does. Returns whether there was one.
@@ -74,7 +124,7 @@ impl<T: Owned> EventQueue<T> {
 
     /// Takes one count, if there is an event.
     pub(crate) fn try_take_count(&self) -> io::Result<bool> {
-        Ok(self.has_events() && self.fd.try_take()?)
+        Ok(self.has_events() && (self.take_owed() || self.fd.try_take()?))
     }
 
     /// Takes the oldest event; the caller has taken its count.
@@ -104,7 +154,7 @@ impl<T: Owned> EventQueue<T> {
     pub(crate) fn take_back(&self, owner: T::Owner) -> bool {
         let mut queue = lock(&self.queue);
         let is_back = queue.places.contains_key(&owner)
-            && self.fd.try_take().unwrap_or(false)
+            && self.take_any_of_locked()
             && queue.remove_newest(owner);
         self.len.fetch_sub(usize::from(is_back), Ordering::Relaxed);
         is_back
@@ -123,7 +173,7 @@ impl<T: Owned> EventQueue<T> {
         let taken = queue.extract(owner, matches);
         self.len.fetch_sub(taken.len(), Ordering::Relaxed);
         for _ in &taken {
-            if !self.fd.try_take().unwrap_or(false) {
+            if !self.take_any_of_locked() {
                 break;
             }
         }
@@ -323,6 +373,25 @@ mod tests {
         assert_eq!(queue.pop(), Some((1, 0)));
         queue.push((3, 0));
         assert_eq!(drain(&queue), [2, 3]);
+    }
+
+    #[test]
+    fn a_count_that_is_owed_is_taken_without_the_descriptor_or_paid() {
+        let queue = filled(0, 1);
+        for i in 0..4 {
+            queue.push_owing((i, i));
+        }
+        assert!(!queue.take_count(), "nothing is on the descriptor");
+        assert!(queue.try_take_count().unwrap());
+        assert_eq!(queue.pop(), Some((0, 0)));
+        assert!(queue.take_back(3), "as any other");
+        queue.forget(2);
+        queue.pay();
+        queue.pay();
+        assert_eq!(drain(&queue), [1]);
+        assert!(queue.take_count_of(|| queue.push_owing((5, 5))));
+        queue.pay();
+        assert!(!queue.take_count(), "it was handed over");
     }
 
     /// In any order of pushes, pops and ends of owners the events that are left come in the order

@@ -26,6 +26,7 @@ use crate::link::path::ways_out::Wire;
 use crate::link::stream::StreamFaults;
 use crate::link::token::Token;
 use crate::objects::ah::AhTable;
+use crate::objects::cq::OwingChannels;
 use crate::objects::device::{DeviceList, Protocol, Shapes};
 use crate::objects::early_completions::EarlyCompletions;
 use crate::objects::groups::Groups;
@@ -167,6 +168,7 @@ fn assemble(
         new_short_rings: NewShortRings::default(),
         idle_look: IdleLook::default(),
         late_wake_ups: LateWakeUps::default(),
+        owing_channels: OwingChannels::default(),
         wire,
         stream_faults: settings.faults.streams.map(StreamFaults::new),
         partings: Mutex::default(),

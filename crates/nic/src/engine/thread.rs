@@ -112,9 +112,9 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Readiness>) -> bool {
     let (mut naps, mut any) = (Naps::of(NapFor::Leader), false);
     loop {
         let before = lead.visits();
-        let sleeper = &nic.services.sleeper;
-        sleeper.nap(NapFor::Leader, naps.length(), events);
+        take_nap(nic, NapFor::Leader, naps.length(), events);
         keep_deadlines(nic);
+        let sleeper = &nic.services.sleeper;
         if sleeper.polls().leaves() || lead.has_followers() {
             return any;
         }
@@ -152,7 +152,7 @@ fn keep_deadlines(nic: &Nic) {
     let mut progress = nic.progress.lock();
     progress.wake_late(nic);
     let now = clock::monotonic();
-    if progress.has_left() || nic.next_due().is_some_and(|due| due <= now) {
+    if nic.next_due().is_some_and(|due| due <= now) {
         progress.run(nic, &[], now);
     }
 }
@@ -189,12 +189,18 @@ fn nap_beside_poller(
     is_undone
 }
 
+/// Naps, and pays then what was owed meanwhile.
+fn take_nap(nic: &Nic, what: NapFor, length: Duration, events: &mut Vec<Readiness>) {
+    nic.services.sleeper.nap(what, length, events);
+    nic.services.owing_channels.pay();
+}
+
 /// Naps once. A program that found completions in its queue at each poll meanwhile has made no
 /// round: what waits is done here then. Returns whether a program has polled.
 fn nap(nic: &Nic, what: NapFor, length: Duration, events: &mut Vec<Readiness>) -> bool {
     let sleeper = &nic.services.sleeper;
     let (last, rounds) = (sleeper.polls().last(), sleeper.polls().rounds());
-    sleeper.nap(what, length, events);
+    take_nap(nic, what, length, events);
     let is_polled = sleeper.polls().last() != last;
     if is_polled && sleeper.polls().rounds() == rounds {
         let now = clock::monotonic();
@@ -209,7 +215,7 @@ fn goes_on(nic: &Nic, events: &mut Vec<Readiness>) -> bool {
     let sleeper = &nic.services.sleeper;
     let done = || (sleeper.polls().last(), nic.progress.lock().sent());
     let before = done();
-    sleeper.nap(NapFor::Visits, SHORT_NAP, events);
+    take_nap(nic, NapFor::Visits, SHORT_NAP, events);
     done() != before
 }
 

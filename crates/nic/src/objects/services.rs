@@ -28,7 +28,7 @@ use crate::link::stream::{Partings, StreamFaults};
 use crate::link::token::Token;
 use crate::link::wire::private_ports::{PortFlow, private_port_number, private_port_to};
 use crate::objects::ah::AhTable;
-use crate::objects::cq::{CqEvent, DirectDelivery};
+use crate::objects::cq::{CqEvent, DirectDelivery, OwingChannels};
 use crate::objects::device::{DeviceAttr, DeviceList};
 use crate::objects::early_completions::EarlyCompletions;
 use crate::objects::groups::{GroupAt, Groups};
@@ -108,6 +108,7 @@ pub(crate) struct Services {
     pub(crate) new_short_rings: NewShortRings,
     pub(crate) idle_look: IdleLook,
     pub(crate) late_wake_ups: LateWakeUps,
+    pub(crate) owing_channels: OwingChannels,
     pub(crate) boards: Boards,
     /// Or why there is none.
     pub(crate) wire: Result<Wire, Error>,
@@ -366,6 +367,13 @@ impl Services {
     #[inline]
     pub(crate) fn looks_again(&self) -> bool {
         self.sleeper.naps() && !self.sleeper.doors().any_open()
+    }
+
+    /// Whether the device thread naps, and [pays](OwingChannels::pay) then for threads that lead,
+    /// unless others wait for the same event.
+    #[inline]
+    pub(crate) fn pays_later(&self) -> bool {
+        self.sleeper.naps() && !self.sleeper.lead().has_followers()
     }
 
     /// A program has polled, and found completions that wait in the queue: another thread has done

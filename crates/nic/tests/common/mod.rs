@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferroce_nic::{Context, Cq, Device, DeviceMemory, Error, Mr, Nic, Pd, Qp, QpInit};
+use ferroce_os::poll::{Interest, Poller};
 use ferroce_proto::ids::{Gid, Key, Psn, Qpn};
 use ferroce_proto::mr::Access;
 use ferroce_proto::verbs::{
@@ -361,6 +362,15 @@ pub(crate) fn next_completion(cq: &Cq) -> Wc {
         found.is_some()
     });
     found.expect("a completion")
+}
+
+/// Whether a descriptor becomes readable in time.
+pub(crate) fn readable_within(fd: i32, time: Duration) -> bool {
+    let poller = Poller::new().expect("a poller");
+    poller.add(fd, 0, Interest::READ).expect("watched");
+    let mut events = Vec::new();
+    poller.wait(&mut events, Some(time)).expect("waited");
+    !events.is_empty()
 }
 
 /// Waits for a condition: by looking all the time at first, then in small naps, as what waits for a

@@ -283,7 +283,7 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
     /// Whether the consumer has said of the place of the message that was put in last, with `rest`
     /// bytes behind its head, that the message is as good as taken there.
     #[inline]
-    pub fn is_promised(&self, rest: usize) -> bool {
+    fn is_promised(&self, rest: usize) -> bool {
         let last = self.at.wrapping_sub(1);
         let words = rest.div_ceil(WORD);
         let is_so = |said: ShortRingAck| said.read == last && words < said.too_many();
@@ -291,8 +291,8 @@ impl<A: ShortRingArea> ShortRingProducer<A> {
     }
 
     /// Whether the message that was put in last, with `rest` bytes behind its head, is as good as
-    /// taken. The consumer [has said so](Self::is_promised) of its place, and whenever it takes
-    /// that back ([`withdraw`](super::ShortRingConsumer::withdraw)) it sees the message first.
+    /// taken. The consumer has said so of its place, and whenever it takes that back
+    /// ([`withdraw`](super::ShortRingConsumer::withdraw)) it sees the message first.
     #[inline]
     pub fn completes_early(&mut self, rest: usize) -> bool {
         if !self.is_promised(rest) {

@@ -252,16 +252,11 @@ impl RoundState {
         self.short_rings.wake_late(&nic.services);
     }
 
-    /// Whether a completion was left to the next look.
-    pub(super) fn has_left(&self) -> bool {
-        self.short_rings.have_left()
-    }
-
     /// The thread is about to sleep: rings need wake-ups. Returns false if there is a record
     /// already.
     pub(super) fn sleep_rings(&mut self, nic: &Nic) -> bool {
-        // A ring that a program put to sleep may still hold an acknowledgement or a completion,
-        // which no other thread is left to send or to make.
+        // A ring that a program put to sleep may still hold an acknowledgement, which no other
+        // thread is left to send.
         self.sleep(nic, None, true) && !self.short_rings.owe_looks()
     }
 

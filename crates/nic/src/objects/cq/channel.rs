@@ -2,8 +2,8 @@
 
 use std::io;
 use std::os::fd::RawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Weak};
 
 use crate::base::events::{EventQueue, Owned};
 use crate::services::doors::Door;
@@ -26,6 +26,9 @@ pub struct CompChannel {
     led: AtomicU8,
     /// That thread.
     leader: AtomicUsize,
+    /// It has owed a count.
+    has_owed: AtomicBool,
+    me: Weak<Self>,
 }
 
 /// A queue, by its cookie, has news.
@@ -54,13 +57,15 @@ impl CompChannel {
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, Error> {
         let events = EventQueue::new()?;
         let door = Door::new(events.fd()).map_err(|e| Error::system("epoll", &e))?;
-        Ok(Arc::new(Self {
+        Ok(Arc::new_cyclic(|me| Self {
             context: Arc::clone(context),
             events,
             door,
             queues: AtomicUsize::new(0),
             led: AtomicU8::new(0),
             leader: AtomicUsize::new(0),
+            has_owed: AtomicBool::new(false),
+            me: Weak::clone(me),
         }))
     }
 
@@ -173,7 +178,26 @@ impl CompChannel {
         self.events.take_back(cookie)
     }
 
+    /// Adds an event of a CQ. If the calling thread is about to take it, its count is owed.
     pub(super) fn push(&self, cookie: usize) {
-        self.events.push(CqEvent(cookie));
+        let services = self.context.services();
+        if !self.is_led_by_caller() || !services.pays_later() {
+            return self.events.push(CqEvent(cookie));
+        }
+        if !self.has_owed.swap(true, Ordering::Relaxed)
+            && let Some(me) = self.me.upgrade()
+        {
+            services.owing_channels.add(&me);
+        }
+        self.events.push_owing(CqEvent(cookie));
+        fence(Ordering::SeqCst);
+        if !services.pays_later() {
+            self.pay();
+        }
+    }
+
+    /// Puts on the descriptor what is owed.
+    pub(super) fn pay(&self) {
+        self.events.pay();
     }
 }

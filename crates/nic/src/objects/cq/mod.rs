@@ -8,6 +8,7 @@ mod entry;
 #[cfg(test)]
 mod model;
 mod moderation;
+mod owing;
 mod ring;
 mod ring_flags;
 mod timestamps;
@@ -28,6 +29,7 @@ pub(crate) use self::channel::CqEvent;
 pub(crate) use self::delivery::DirectDelivery;
 pub use self::entry::Entry;
 use self::moderation::Moderation;
+pub(crate) use self::owing::OwingChannels;
 use self::ring::{PushOutcome, Ring};
 use self::ring_flags::RingFlags;
 pub use self::timestamps::{CompletionTimes, TimestampKinds};
@@ -296,13 +298,6 @@ impl Cq {
             ring.forget(qpn);
             self.settle(ring);
         });
-    }
-
-    /// Whether the calling thread has armed the queue, and leads when it waits for the event.
-    #[inline]
-    pub(crate) fn is_led_by_caller(&self) -> bool {
-        let by_caller = |channel: &Arc<CompChannel>| channel.is_led_by_caller();
-        self.flags.is_armed() && self.channel.as_ref().is_some_and(by_caller)
     }
 
     /// Gives a completion to the thread that polls, if it can go there, or queues it. The caller

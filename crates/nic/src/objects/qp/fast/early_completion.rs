@@ -83,34 +83,18 @@ impl ShortRings {
     }
 
     /// Whether the message that was put in last, with `rest` bytes behind its header, is as good
-    /// as taken: then it counts as acknowledged. If the completion of it can wait, the next look
-    /// says so. The transport has not been told of the message yet.
+    /// as taken: then it counts as acknowledged. The transport has not been told of the message yet.
     #[inline]
     pub(super) fn try_complete_early(&mut self, posted: &PostedReceives<'_>, rest: usize) -> bool {
         let out = self.out.as_deref_mut();
         let Some(out) = out.filter(|_| !posted.rc.is_unanswered()) else {
             return false;
         };
-        if posted.qp.completions_can_wait() {
-            out.leave_early(rest);
-            return false;
-        }
         out.try_complete_early(rest)
     }
 }
 
 impl Qp {
-    /// Whether a completion of sent work can wait for the next look. A program that has armed the
-    /// queue and leads makes that look when it waits for the event, which then goes past the
-    /// channel's descriptor: two system calls less. If it does not wait, the device thread makes
-    /// that look at the end of its nap.
-    #[inline]
-    fn completions_can_wait(&self) -> bool {
-        let (cq, services) = (self.queues.send_cq.as_ref(), self.services());
-        cq.is_some_and(|cq| cq.is_led_by_caller())
-            && (services.looks_again() || !services.has_thread)
-    }
-
     /// What was sent last is as good as taken, and nothing else waits for an acknowledgement.
     pub(in crate::objects::qp) fn complete_early(&self, locked: &mut Locked) {
         let Transport::Rc(rc) = &mut locked.transport else {

@@ -161,7 +161,6 @@ impl Qp {
             longer: VecDeque::new(),
             next: None,
             late: LateWake::default(),
-            left: None,
         });
         let notice = self.notice(&out, to, ShortRingEvent::Offer(number));
         if !link.say_of_short_ring(notice) {

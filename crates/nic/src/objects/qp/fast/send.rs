@@ -51,9 +51,6 @@ pub(super) struct Sending {
     pub(super) looked_at: u32,
     /// Whether the receiver has been woken for what was put in.
     pub(super) late: LateWake,
-    /// Bytes behind the header of what was put in last, if the next look is to say whether it is as
-    /// good as taken.
-    pub(super) left: Option<usize>,
 }
 
 impl Drop for Sending {
@@ -91,7 +88,6 @@ impl Sending {
             return None;
         }
         self.seen = read;
-        self.left = None;
         self.eye.look_at(Some(read));
         self.psn_before(read)
     }
@@ -131,36 +127,6 @@ impl Sending {
             self.known = self.next.map(|next| (self.seen, next));
         }
         completes_early
-    }
-
-    /// Leaves it to the next look whether what was put in last is as good as taken, if the receiver
-    /// has said so.
-    #[inline]
-    pub(super) fn leave_early(&mut self, rest: usize) {
-        if self.sender.is_promised(rest) {
-            self.left = Some(rest);
-            self.eye.show_news();
-        }
-    }
-
-    /// Whether what was put in last was left to this look, is still the `last` of the queue pair,
-    /// and is as good as taken. If so, it counts as acknowledged.
-    #[inline]
-    fn completes_left(&mut self, last: Psn) -> bool {
-        let Some(rest) = self.take_left() else {
-            return false;
-        };
-        self.next == Some(last.plus(1)) && self.try_complete_early(rest)
-    }
-
-    /// Nothing is left to the next look from here on. Returns what was.
-    #[inline]
-    fn take_left(&mut self) -> Option<usize> {
-        let left = self.left.take();
-        if left.is_some() {
-            self.eye.look_at(Some(self.seen));
-        }
-        left
     }
 
     /// Wakes the receiver, if it sleeps, for what was left.
@@ -241,7 +207,6 @@ impl Sending {
             self.known = Some((at, psn));
         }
         self.next = Some(psn.plus(packets));
-        self.take_left();
     }
 }
 
@@ -317,13 +282,9 @@ impl Qp {
         now: Time,
         delivery: &mut DirectDelivery<'_>,
     ) {
-        let (Some(out), Transport::Rc(rc)) = (&mut locked.short_rings.out, &locked.transport)
-        else {
+        let Some(out) = &mut locked.short_rings.out else {
             return;
         };
-        if out.completes_left(rc.last_psn()) {
-            return self.complete_early(locked);
-        }
         let read = out.sender.look();
         let Some(psn) = out.on_read(read) else {
             if out.has_nonsense() {

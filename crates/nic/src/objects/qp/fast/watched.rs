@@ -22,8 +22,6 @@ use crate::objects::services::Services;
 const NOWHERE: u64 = 1 << 32;
 /// No position: there will never be anything.
 const CLOSED: u64 = 1 << 33;
-/// No position: there is something, whatever the peer has done.
-const NEWS: u64 = 1 << 34;
 
 /// End of a short ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,15 +85,6 @@ impl Eye {
         }
     }
 
-    /// The next look finds something, until another position is looked at. The caller has the queue
-    /// pair's lock.
-    #[inline]
-    pub(crate) fn show_news(&self) {
-        if !self.is_closed() {
-            self.at.store(NEWS, Ordering::Relaxed);
-        }
-    }
-
     /// What was taken is still to be said, or was said. The caller has the queue pair's lock.
     #[inline]
     pub(crate) fn hold(&self, holds: bool) {
@@ -112,11 +101,6 @@ impl Eye {
     #[inline]
     pub(crate) fn promises(&self) -> bool {
         self.promises.load(Ordering::Relaxed)
-    }
-
-    /// Whether a completion was left to the next look.
-    fn has_left(&self) -> bool {
-        self.at.load(Ordering::Relaxed) == NEWS
     }
 
     #[inline]
@@ -139,7 +123,6 @@ impl Eye {
         let at = self.at.load(Ordering::Relaxed);
         match u32::try_from(at) {
             Ok(at) if self.has_news_at(at) => Seen::News,
-            Err(_) if at == NEWS => Seen::News,
             _ if self.holds() => Seen::AckDue,
             _ if at == CLOSED => Seen::Closed,
             _ => Seen::Nothing,
@@ -159,7 +142,7 @@ impl Eye {
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         let at = self.at.load(Ordering::Relaxed);
-        at == NEWS || u32::try_from(at).is_ok_and(|at| self.has_news_at(at))
+        u32::try_from(at).is_ok_and(|at| self.has_news_at(at))
     }
 
     #[inline]
@@ -391,15 +374,9 @@ impl WatchedShortRings {
     }
 
     /// Whether a look is still to be made that no other process wakes this one for: what was taken
-    /// is to be said, or a completion was left to the look.
+    /// is to be said.
     pub(crate) fn owe_looks(&self) -> bool {
-        let owes = |eye: &Eye| eye.holds() || eye.has_left();
-        self.watches.iter().any(|watch| owes(&watch.eye))
-    }
-
-    /// Whether a completion was left to the next look.
-    pub(crate) fn have_left(&self) -> bool {
-        self.watches.iter().any(|watch| watch.eye.has_left())
+        self.watches.iter().any(|watch| watch.eye.holds())
     }
 
     /// Lets queue pairs take what there is for them. Returns whether there was anything.
