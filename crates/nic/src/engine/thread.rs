@@ -13,7 +13,9 @@ use ferroce_proto::time::Time;
 use crate::Nic;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
-use crate::services::poll_policy::{NapFor, Naps, SHORT_NAP, Shown, VisitedNaps};
+use crate::services::poll_policy::{
+    LONGEST_NAP_WITHIN_HOST, NapFor, Naps, SHORT_NAP, Shown, VisitedNaps,
+};
 
 /// Pause after the poller failed, which it should never do.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -122,10 +124,9 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Readiness>) -> bool {
         if visits > 0 {
             // A leader that is away at this moment comes back as it did before. If it computes
             // instead, the end of the next nap shows that.
-            if nic.progress.lock().has_hot_socket() {
-                naps.grow();
-            } else {
-                naps.grow_within_host(visits);
+            match repeats_nothing(nic) {
+                true => naps.grow_within_host(visits),
+                false => naps.grow(),
             }
         } else if lead.waits() {
             doze(nic, events);
@@ -135,6 +136,12 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Readiness>) -> bool {
         }
         any = true;
     }
+}
+
+/// Whether all comes from processes of this host, and no deadline is soon.
+fn repeats_nothing(nic: &Nic) -> bool {
+    let long = clock::monotonic() + LONGEST_NAP_WITHIN_HOST;
+    nic.next_due().is_none_or(|due| due > long) && !nic.progress.lock().has_hot_socket()
 }
 
 /// Sleeps while a leader waits, until a deadline at most.

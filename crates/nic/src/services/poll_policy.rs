@@ -41,9 +41,9 @@ const FIRST_NAP: Duration = Duration::from_micros(50);
 /// by.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
 /// Longest nap for a leader that comes by once in each [`LONGEST_NAP`] on average, while all comes
-/// from processes of this host: they repeat nothing, so nothing is due soon. Each nap costs a server
-/// that is asked now and then as much as a request.
-const LONGEST_NAP_WITHIN_HOST: Duration = Duration::from_micros(3200);
+/// from processes of this host, which repeat nothing, and no deadline is soon. Each nap costs a
+/// server that is asked now and then as much as a request.
+pub(crate) const LONGEST_NAP_WITHIN_HOST: Duration = Duration::from_micros(3200);
 /// Longest nap beside other programs, once the thread has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
 /// A nap while something waits: longer than it takes to post 64 KiB.

@@ -36,7 +36,11 @@ impl Peer {
 
     /// As [`start`](Self::start), with a queue pair of this end that holds so much.
     pub(crate) fn start_with(child: &str, word: &str, cap: QpCap) -> Self {
-        let end = End::new(cap);
+        Self::start_for(End::new(cap), child, word)
+    }
+
+    /// As [`start`](Self::start), for an end that there is.
+    pub(crate) fn start_for(end: End, child: &str, word: &str) -> Self {
         let buffer = Buffer::new(&end.pd, vec![1; 4096]);
         let mut child = Command::new(std::env::current_exe().expect("a peer"))
             .args(["--exact", child, "--ignored", "--nocapture"])

@@ -181,7 +181,9 @@ impl CompChannel {
     /// Adds an event of a CQ. If the calling thread is about to take it, its count is owed.
     pub(super) fn push(&self, cookie: usize) {
         let services = self.context.services();
-        if !self.is_led_by_caller() || !services.pays_later() {
+        // In non-blocking mode the program waits at its door, and asks only when that is readable.
+        let asks_next = self.is_led_by_caller() && self.door.blocked_last();
+        if !asks_next || !services.pays_later() {
             return self.events.push(CqEvent(cookie));
         }
         if !self.has_owed.swap(true, Ordering::Relaxed)

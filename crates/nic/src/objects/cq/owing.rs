@@ -1,7 +1,7 @@
 //! Completion channels that owe counts of events ([`EventQueue::push_owing`]).
 //!
-//! A thread that leads and posts work which completes at once (a WRITE within the host, say) is
-//! about to ask for the event. While the device thread naps the count is owed: to put it on the
+//! A thread that leads and makes an event itself is about to ask for it: most are of work that it
+//! has posted and that completes at once (a WRITE within the host, say). While the device thread naps the count is owed: to put it on the
 //! descriptor and take it from there costs two system calls. If the program does something else,
 //! the thread pays at the end of its nap.
 //!
