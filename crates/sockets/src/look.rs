@@ -183,9 +183,13 @@ fn go_on<T>(
     }
     let signals = signals::block();
     while begun.goes_on() {
-        // Another thread may change both.
-        if filter::is_installed() || signals::have_handlers() != has_handlers {
+        // Another thread may change both. A filter may forbid the questions below.
+        if filter::is_installed() {
             return Looked::Nothing(begun.lasted());
+        }
+        // The new handler's signal may have come already.
+        if signals::have_handlers() != has_handlers {
+            break;
         }
         if is_closed() {
             return Looked::Closed;
@@ -211,35 +215,81 @@ fn go_on<T>(
 mod tests {
     use std::os::fd::AsRawFd;
     use std::os::unix::net::UnixStream;
+    use std::sync::atomic::AtomicI32;
+    use std::sync::{Mutex, PoisonError};
+    use std::time::Instant;
 
     use super::*;
 
     extern "C" fn handle(_signal: libc::c_int) {}
 
-    /// Looks in which a signal comes whose handler has `SA_RESTART`.
-    fn interrupted(number: RawFd, ends: Ends) -> Looked<()> {
-        // SAFETY: a handler that does nothing, and a signal to this thread.
-        let raise = || unsafe {
+    /// Runs a test that looks, beside no other one that does. A handler that is new ends looks, and
+    /// the first thread of a process may not look.
+    fn alone(test: impl FnOnce() + Send) {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: a handler that does nothing.
+        unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handle as *const () as usize;
             action.sa_flags = libc::SA_RESTART;
             libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
-            libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2);
-        };
-        let mut looks = 0;
-        let looked = on(
-            number,
-            ends,
-            || true,
-            || {
+        }
+        find_out();
+        assert!(signals::have_handlers());
+        std::thread::scope(|scope| {
+            scope.spawn(test);
+        });
+        drop(turn);
+    }
+
+    /// A number of which nothing is known.
+    fn number() -> RawFd {
+        static NEXT: AtomicI32 = AtomicI32::new(40_000);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(number < 50_000, "other tests use the next ones");
+        number
+    }
+
+    /// Looks with one number after the other, until a look asks at least so often: a thread that
+    /// gives its processor away may get it back when the look's time is over. `before` has the
+    /// number before the look, `during` when it asks for the second time. Returns how the look
+    /// ended, and how often it asked.
+    fn look_often(
+        least: usize,
+        ends: Ends,
+        before: impl Fn(RawFd),
+        during: impl Fn(RawFd),
+    ) -> (Looked<()>, usize) {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            assert!(Instant::now() < until, "a look goes on");
+            let (number, mut looks) = (number(), 0);
+            before(number);
+            let look = || {
                 looks += 1;
-                // The first look is made before signals are blocked.
-                (looks > 1).then(raise);
+                // The first one is made before signals are blocked.
+                if looks == 2 {
+                    during(number);
+                }
                 None
-            },
-        );
-        assert!(looks > 1);
-        match looked {
+            };
+            let looked = on(number, ends, || true, look);
+            if looks >= least {
+                return (looked, looks);
+            }
+        }
+    }
+
+    /// Sends this thread a signal.
+    fn raise() {
+        // SAFETY: takes no pointers.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
+    }
+
+    /// Looks in which a signal comes whose handler has `SA_RESTART`.
+    fn interrupted(ends: Ends) -> Looked<()> {
+        match look_often(2, ends, |_| {}, |_| raise()).0 {
             Looked::Nothing(lasted) => {
                 assert!(lasted >= Duration::from_micros(USUAL));
                 Looked::Nothing(Duration::ZERO)
@@ -250,16 +300,28 @@ mod tests {
 
     #[test]
     fn a_handler_that_lets_calls_go_on_ends_those_that_it_would_end_without_a_look() {
-        find_out();
-        let nothing = Looked::Nothing(Duration::ZERO);
-        let (socket, _other) = UnixStream::pair().expect("sockets");
-        // Of each number nothing is known yet.
-        let fd = socket.as_raw_fd();
-        assert_eq!(interrupted(40_001, Ends::Receive(fd)), nothing);
-        assert_eq!(interrupted(40_002, Ends::Wait), Looked::Interrupted);
-        let time = Some(Duration::from_secs(1));
-        socket.set_read_timeout(time).expect("an option");
-        assert_eq!(interrupted(40_004, Ends::Receive(fd)), Looked::Interrupted);
+        alone(|| {
+            let nothing = Looked::Nothing(Duration::ZERO);
+            let (socket, _other) = UnixStream::pair().expect("sockets");
+            let fd = socket.as_raw_fd();
+            assert_eq!(interrupted(Ends::Receive(fd)), nothing);
+            assert_eq!(interrupted(Ends::Wait), Looked::Interrupted);
+            let time = Some(Duration::from_secs(1));
+            socket.set_read_timeout(time).expect("an option");
+            assert_eq!(interrupted(Ends::Receive(fd)), Looked::Interrupted);
+        });
+    }
+
+    #[test]
+    fn a_signal_ends_the_look_in_which_it_gets_the_first_handler() {
+        alone(|| {
+            let handle = |_| {
+                signals::note_handler(libc::SIGUSR2);
+                raise();
+            };
+            let looked = look_often(2, Ends::Wait, |_| signals::forget_handlers(), handle);
+            assert_eq!(looked.0, Looked::Interrupted);
+        });
     }
 
     #[test]
@@ -269,7 +331,7 @@ mod tests {
             [of(0), of(1), of(FEW), of(FEW + 1)],
             [None, Some(7), Some(7), None]
         );
-        let set = 40_006;
+        let set = number();
         assert!(!watches_few(set));
         (0..FEW).for_each(|_| table::watches(set, true));
         assert!(watches_few(set));
@@ -279,45 +341,36 @@ mod tests {
 
     #[test]
     fn a_look_ends_when_its_number_is_closed_or_another_files() {
-        find_out();
-        let held = crate::lock::hold();
         let entry = |cookie| table::Entry {
             kind: Kind::StandIn,
             cookie,
             ..table::Entry::default()
         };
-        let closed = |number, next: Option<u64>| {
-            table::set(number, entry(7));
-            let (ends, mut looks) = (Ends::Receive(number), 0);
-            let looked: Looked<()> = on(
-                number,
-                ends,
-                || true,
-                || {
-                    looks += 1;
-                    if looks == 2 {
-                        table::take(number);
-                        next.into_iter()
-                            .for_each(|cookie| table::set(number, entry(cookie)));
-                    }
-                    None
-                },
-            );
-            table::take(number);
-            (looked, looks)
+        let closed = |least, next: Option<u64>| {
+            let close = |number| {
+                table::take(number);
+                next.into_iter()
+                    .for_each(|cookie| table::set(number, entry(cookie)));
+            };
+            let open = |number| table::set(number, entry(7));
+            look_often(least, Ends::Receive(-1), open, close)
         };
-        assert_eq!(closed(40_011, None), (Looked::Closed, 2));
-        assert_eq!(closed(40_012, Some(8)), (Looked::Closed, 2));
-        assert!(closed(40_013, Some(7)).1 > 2, "the same file");
-        drop(held);
+        alone(|| {
+            let held = crate::lock::hold();
+            assert_eq!(closed(2, None), (Looked::Closed, 2));
+            assert_eq!(closed(2, Some(8)), (Looked::Closed, 2));
+            let same = closed(3, Some(7)).0;
+            assert!(matches!(same, Looked::Nothing(_)), "{same:?}");
+            drop(held);
+        });
     }
 
     #[test]
     fn a_call_that_would_not_sleep_does_not_look() {
         find_out();
-        let mut looks = 0;
+        let (number, mut looks) = (number(), 0);
         let looked: Looked<()> = on(
-            40_005,
+            number,
             Ends::Wait,
             || false,
             || {
@@ -326,7 +379,7 @@ mod tests {
             },
         );
         assert_eq!((looked, looks), (Looked::Nothing(Duration::ZERO), 1));
-        let looked = on(40_005, Ends::Wait, || panic!("it has found"), || Some(7));
+        let looked = on(number, Ends::Wait, || panic!("it has found"), || Some(7));
         assert_eq!(looked, Looked::Found(7));
         assert_eq!(
             on(-1, Ends::Wait, || true, || Some(7)),

@@ -40,6 +40,12 @@ pub(crate) fn have_handlers() -> bool {
     HANDLED.load(Ordering::Acquire)
 }
 
+/// Forgets the handlers, for a test of the first one.
+#[cfg(test)]
+pub(crate) fn forget_handlers() {
+    HANDLED.store(false, Ordering::Release);
+}
+
 /// This thread gets no signals until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct Blocked {
