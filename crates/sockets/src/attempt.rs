@@ -59,7 +59,15 @@ impl Room {
 /// # Safety
 /// The kernel does not trust the pointers, but writes where the program can.
 pub(crate) unsafe fn receive(fd: RawFd, room: Room, flags: c_int) -> Outcome {
-    let flags = flags | libc::MSG_DONTWAIT;
+    // SAFETY: as the caller says.
+    unsafe { sleep_for_bytes(fd, room, flags | libc::MSG_DONTWAIT) }
+}
+
+/// Receives as `recvfrom(2)`, and sleeps unless the flags say otherwise.
+///
+/// # Safety
+/// As for [`receive`].
+pub(crate) unsafe fn sleep_for_bytes(fd: RawFd, room: Room, flags: c_int) -> Outcome {
     // SAFETY: as the caller says.
     outcome(unsafe {
         libc::syscall(

@@ -11,6 +11,7 @@
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 
+use crate::attempt::{self, Room};
 use crate::table::{self, flag};
 use crate::{errno, short, stand_in, sys};
 
@@ -131,15 +132,38 @@ fn had_end(tcp: RawFd) -> bool {
     info.is_ok_and(|info| info[AT..].iter().any(|byte| *byte != 0))
 }
 
-/// Receives and discards, as `MSG_TRUNC` does with TCP.
-pub(crate) fn discard(fd: RawFd, length: usize, flags: c_int) -> isize {
-    let mut scratch = [0; 4096];
-    let room = length.min(scratch.len());
-    let flags = flags & !libc::MSG_TRUNC;
-    match sys::receive(fd, &mut scratch[..room], flags) {
-        Ok(length) => isize::try_from(length).unwrap_or(0),
-        Err(e) => errno::fail(e),
+/// Receives and discards, as `MSG_TRUNC` does with TCP. Of `to` the kernel gets the address.
+///
+/// # Safety
+/// As for [`attempt::receive`].
+pub(crate) unsafe fn discard(fd: RawFd, to: Room, flags: c_int) -> isize {
+    const MOST_AT_ONCE: usize = 4096;
+    let mut scratch = [0_u8; MOST_AT_ONCE];
+    let (before, mut done) = (errno::now(), 0);
+    loop {
+        let room = Room {
+            bytes: scratch.as_mut_ptr().cast(),
+            length: (to.length - done).min(MOST_AT_ONCE),
+            ..to
+        };
+        // SAFETY: room of this function, and what the caller says.
+        match unsafe { attempt::sleep_for_bytes(fd, room, flags & !libc::MSG_TRUNC) } {
+            Err(error) if done == 0 => return errno::fail(error),
+            Err(_) => {
+                errno::set(before);
+                break;
+            }
+            Ok(length) => {
+                let length = usize::try_from(length).unwrap_or(0);
+                done += length;
+                let goes_on = flags & libc::MSG_WAITALL != 0 && length == room.length;
+                if !goes_on || done == to.length {
+                    break;
+                }
+            }
+        }
     }
+    isize::try_from(done).unwrap_or(MOST)
 }
 
 /// Descriptors in a message's control data.

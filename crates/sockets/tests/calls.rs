@@ -8,6 +8,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::thread;
 
 use common::{connect, is_stream, listener, pair, run, socket};
 
@@ -157,6 +158,57 @@ fn a_pointer_that_the_kernel_refuses_does_not_end_the_program() {
     assert_eq!(run("bad_pointers", true), kernel);
 }
 
+/// Receives that discard, with pointers for the sender's address that the kernel refuses, and for
+/// more than is discarded at a time.
+#[test]
+#[ignore = "a program that the other tests run"]
+fn discarded() {
+    const MORE: usize = 10_000;
+    let [client, mut server] = pair();
+    let (fd, none) = (server.as_raw_fd(), std::ptr::null_mut::<c_void>());
+    let (mut length, mut address) = (16, [0_u64; 16]);
+    let to = address.as_mut_ptr().cast();
+    for room in [
+        &raw mut length,
+        std::ptr::null_mut(),
+        before_the_edge(2).cast(),
+    ] {
+        (&client).write_all(b"word").expect("a write");
+        assert_eq!(server.peek(&mut [0; 8]).expect("bytes"), 4);
+        // SAFETY: room of this function; the kernel does not trust the pointers.
+        let result = unsafe { libc::recvfrom(fd, none, 4, libc::MSG_TRUNC, to, room) };
+        println!("# {} {length}", told(result));
+    }
+    let writer = thread::spawn(move || {
+        (&client).write_all(&[1; MORE]).expect("a write");
+        (&client).write_all(&[2; MORE]).expect("a write");
+    });
+    let flags = libc::MSG_TRUNC | libc::MSG_WAITALL;
+    // SAFETY: the kernel writes no bytes there.
+    let result = unsafe { libc::recv(fd, none, MORE, flags) };
+    let mut byte = [0];
+    server.read_exact(&mut byte).expect("a byte");
+    println!("# {} {byte:?}", told(result));
+    writer.join().expect("a thread");
+    // SAFETY: the kernel writes no bytes there.
+    let result = unsafe { libc::recv(fd, none, 2 * MORE, flags) };
+    println!("# {}", told(result));
+}
+
+#[test]
+fn bytes_are_discarded_as_by_tcp() {
+    let tcp = run("discarded", false);
+    let lines = [
+        "# 4 0",
+        "# Some(14) 0",
+        "# Some(14) 0",
+        "# 10000 [2]",
+        "# 9999",
+    ];
+    assert_eq!(tcp, lines.join("\n"), "EFAULT");
+    assert_eq!(run("discarded", true), tcp);
+}
+
 /// The sending side ends through a copy, and in a child.
 #[test]
 #[ignore = "a program that the other tests run"]
@@ -267,7 +319,7 @@ fn connected(prepare: impl Fn(c_int), client_asks: bool) -> bool {
     if !client_asks {
         prepare(listener.as_raw_fd());
     }
-    let server = std::thread::spawn(move || listener.accept().expect("a connection").0);
+    let server = thread::spawn(move || listener.accept().expect("a connection").0);
     let fd = socket();
     if client_asks {
         prepare(fd);

@@ -90,16 +90,20 @@ fn received(fd: c_int, room: usize, go: impl FnOnce() -> isize) -> isize {
 }
 
 /// A receive on a stand-in with flags. `looks`: room of the call, or 0 if it does not look.
-fn receive_on(
+///
+/// # Safety
+/// As for [`attempt::receive`].
+unsafe fn receive_on(
     fd: c_int,
-    length: usize,
+    to: Room,
     looks: usize,
     flags: c_int,
     attempt: impl FnMut() -> Outcome,
     go: impl FnOnce() -> isize,
 ) -> isize {
-    unlike_stream(fd, length, flags)
-        .unwrap_or_else(|| received(fd, length, || receive(fd, looks, flags, attempt, go)))
+    // SAFETY: as the caller says.
+    let unlike = unsafe { unlike_stream(fd, to, flags) };
+    unlike.unwrap_or_else(|| received(fd, to.length, || receive(fd, looks, flags, attempt, go)))
 }
 
 /// What a receive on a descriptor returns where the kernel may have written the sender's address.
@@ -128,7 +132,7 @@ unsafe fn from_sender(
 /// if it does not look.
 ///
 /// # Safety
-/// `attempt` and `go` pass the address to the kernel.
+/// As for [`attempt::receive`]; `attempt` and `go` pass the address to the kernel.
 unsafe fn receive_from(
     fd: c_int,
     to: Room,
@@ -138,11 +142,12 @@ unsafe fn receive_from(
     go: impl FnOnce() -> isize,
 ) -> isize {
     let result = if table::is_stand_in(fd) {
-        receive_on(fd, to.length, looks, flags, attempt, go)
+        // SAFETY: as the caller says.
+        unsafe { receive_on(fd, to, looks, flags, attempt, go) }
     } else {
         go()
     };
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller says; what discards passes the address as well.
     unsafe { from_sender(fd, to.address, to.address_length, result) }
 }
 
@@ -151,7 +156,10 @@ unsafe fn receive_from(
 /// `MSG_ERRQUEUE`: a stream has no queue of errors, and would return bytes; TCP's is empty, as
 /// nothing is sent over the hidden connection. `MSG_TRUNC`: TCP discards. A socket that has the
 /// number by now gets its call.
-fn unlike_stream(fd: c_int, length: usize, flags: c_int) -> Option<isize> {
+///
+/// # Safety
+/// As for [`attempt::receive`].
+unsafe fn unlike_stream(fd: c_int, to: Room, flags: c_int) -> Option<isize> {
     let asks_for_errors = flags & libc::MSG_ERRQUEUE != 0;
     let discards = flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_PEEK == 0;
     if !(asks_for_errors || discards) || kept(|| stand_in::of(fd)).is_none() {
@@ -159,7 +167,8 @@ fn unlike_stream(fd: c_int, length: usize, flags: c_int) -> Option<isize> {
     } else if asks_for_errors {
         Some(errno::fail(libc::EAGAIN))
     } else {
-        Some(discard(fd, length, flags))
+        // SAFETY: as the caller says.
+        Some(unsafe { discard(fd, to, flags) })
     }
 }
 
@@ -221,9 +230,11 @@ hooks! {
             return go();
         }
         apart(move || {
+            let to = Room::new(bytes, length);
             // SAFETY: what the program passed.
-            let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), flags) };
-            receive_on(fd, length, length, flags, attempt, go)
+            let attempt = || unsafe { attempt::receive(fd, to, flags) };
+            // SAFETY: what the program passed.
+            unsafe { receive_on(fd, to, length, flags, attempt, go) }
         })
     }
 
@@ -264,15 +275,17 @@ hooks! {
         room: usize,
         flags: c_int
     ) -> isize, |next| {
+        let to = Room::new(bytes, length);
         // SAFETY: what the program passed.
-        let attempt = || unsafe { attempt::receive(fd, Room::new(bytes, length), flags) };
+        let attempt = || unsafe { attempt::receive(fd, to, flags) };
         // SAFETY: what the program passed.
         let go = || unsafe { next()(fd, bytes, length, room, flags) };
         if !table::is_stand_in(fd) {
             return go();
         }
         let looks = looked_into(length, room);
-        receive_on(fd, length, looks, flags, attempt, go)
+        // SAFETY: what the program passed.
+        unsafe { receive_on(fd, to, looks, flags, attempt, go) }
     }
 
     __recvfrom_chk: fn(
@@ -302,7 +315,9 @@ hooks! {
             // SAFETY: the kernel gets the message.
             return unsafe { message_from_sender(fd, message, go()) };
         }
-        if let Some(result) = unlike_stream(fd, 0, flags & libc::MSG_ERRQUEUE) {
+        let (none, asks) = (Room::new(std::ptr::null_mut(), 0), flags & libc::MSG_ERRQUEUE);
+        // SAFETY: no room.
+        if let Some(result) = unsafe { unlike_stream(fd, none, asks) } {
             return result;
         }
         let result = receive(fd, MESSAGE_LOOKS, flags, attempt, go);
