@@ -132,6 +132,8 @@ extern "C" fn after() {
 extern "C" fn loaded() {
     // A child of `vfork` that came first would make the table its own.
     crate::table::is_own();
+    // Before a signal handler calls one.
+    crate::hooks::find_all();
     // SAFETY: functions that stay as long as this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(prepare), Some(after), Some(after)) };
 }

@@ -3,7 +3,9 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function of the libraries behind this one, looked up when it is first called.
+/// A function of the libraries behind this one. It is looked up when this library is loaded, or
+/// earlier, when a constructor of another library calls it. A later look-up could be a signal
+/// handler's, and wait for ever: the interrupted thread may hold the loader's lock.
 #[derive(Debug)]
 pub(crate) struct Next {
     name: &'static CStr,
@@ -60,27 +62,41 @@ pub(crate) fn apart<R>(go: impl FnOnce() -> R) -> R {
     go()
 }
 
-/// Functions of the C library as this library has them. `$next` is the function behind. Within this
-/// crate's own tests they have no C names: they would stand in front of the test's own library.
+/// Functions of the C library as this library has them. `$next` is the function behind; `find_all`
+/// looks up all of these. Within this crate's own tests they have no C names: they would stand in
+/// front of the test's own library.
 macro_rules! hooks {
     ($($(#[$about:meta])* $name:ident: fn($($arg:ident: $type:ty),*) -> $result:ty, |$next:ident| $body:block)*) => {
+        /// The functions behind.
+        #[allow(non_upper_case_globals, reason = "names of functions")]
+        pub(crate) mod behind {
+            use $crate::next::Next;
+            $(
+                pub(crate) static $name: Next = match std::ffi::CStr::from_bytes_with_nul(
+                    concat!(stringify!($name), "\0").as_bytes(),
+                ) {
+                    Ok(name) => Next::new(name),
+                    Err(_) => panic!("a name has no zero inside"),
+                };
+            )*
+        }
+
+        /// Looks up the functions behind.
+        pub(crate) fn find_all() {
+            $(behind::$name.find();)*
+        }
+
         $(
             $(#[$about])*
             #[cfg_attr(not(test), unsafe(no_mangle))]
             #[cfg_attr(test, allow(dead_code, reason = "the tests call what is behind the names"))]
             pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> $result {
-                static NEXT: $crate::next::Next = match std::ffi::CStr::from_bytes_with_nul(
-                    concat!(stringify!($name), "\0").as_bytes(),
-                ) {
-                    Ok(name) => $crate::next::Next::new(name),
-                    Err(_) => panic!("a name has no zero inside"),
-                };
                 #[allow(unused_variables, reason = "some never need it")]
                 let $next = || {
                     // SAFETY: the function of this name has this type.
                     unsafe {
                         std::mem::transmute::<*mut std::ffi::c_void, unsafe extern "C" fn($($type),*) -> $result>(
-                            NEXT.address(),
+                            behind::$name.address(),
                         )
                     }
                 };
@@ -91,3 +107,27 @@ macro_rules! hooks {
 }
 
 pub(crate) use hooks;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hooks;
+
+    #[test]
+    fn functions_that_signal_handlers_call_are_found_when_the_library_is_loaded() {
+        // Nothing has called them: within the tests they have no C names.
+        let functions = [
+            &hooks::close::behind::close,
+            &hooks::filter::behind::syscall,
+            &hooks::receive::behind::read,
+            &hooks::send::behind::write,
+            &hooks::signal::behind::sigaction,
+            &hooks::signal::behind::signal,
+            &hooks::wait::behind::poll,
+        ];
+        for function in functions {
+            let known = function.address.load(Ordering::Relaxed);
+            assert!(!known.is_null(), "{:?}", function.name);
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::RawFd;
 
 use crate::errno;
-use crate::next::Next;
+use crate::hooks::filter::behind;
 
 /// Storage of a socket address of any family.
 pub(crate) type Storage = libc::sockaddr_storage;
@@ -38,9 +38,10 @@ pub(crate) fn socket(family: c_int, kind: c_int, protocol: c_int) -> Result<RawF
 /// program's is closed, it must not do here: the process's lock may be held.
 pub(crate) fn close(fd: RawFd) {
     type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
-    static SYSCALL: Next = Next::new(c"syscall");
     // SAFETY: the function of this name has this type; takes no pointers.
-    unsafe { std::mem::transmute::<*mut c_void, Syscall>(SYSCALL.address())(libc::SYS_close, fd) };
+    unsafe {
+        std::mem::transmute::<*mut c_void, Syscall>(behind::syscall.address())(libc::SYS_close, fd)
+    };
 }
 
 /// An abstract Unix address, and its length.

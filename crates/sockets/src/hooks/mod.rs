@@ -8,13 +8,27 @@
     reason = "the contracts are those of the C functions"
 )]
 
-mod close;
+pub(crate) mod close;
 mod copy;
 mod exec;
-mod filter;
+pub(crate) mod filter;
 mod open;
 mod option;
-mod receive;
-mod send;
-mod signal;
-mod wait;
+pub(crate) mod receive;
+pub(crate) mod send;
+pub(crate) mod signal;
+pub(crate) mod wait;
+
+/// Looks up the functions behind all of these.
+pub(crate) fn find_all() {
+    close::find_all();
+    copy::find_all();
+    exec::find_all();
+    filter::find_all();
+    open::find_all();
+    option::find_all();
+    receive::find_all();
+    send::find_all();
+    signal::find_all();
+    wait::find_all();
+}

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::data::{each_descriptor, sent};
 use crate::errno::{self, kept};
-use crate::next::{Next, apart, hooks};
+use crate::next::{apart, hooks};
 use crate::table::{self, Kind, ListenerSockets};
 use crate::{exec, filter, short, stand_in, sys};
 
@@ -17,14 +17,11 @@ const CONTROL_MOST: usize = 1 << 20;
 /// Most messages that `sendmmsg(2)` sends at a time (`UIO_MAXIOV`).
 const MESSAGES_MOST: c_uint = 1024;
 
-static SEND: Next = Next::new(c"send");
-static SEND_MESSAGE: Next = Next::new(c"sendmsg");
-
 /// Sends on a stand-in.
 unsafe fn send_on(fd: c_int, bytes: *const c_void, length: usize, flags: c_int) -> isize {
     // SAFETY: the function of this name has this type, and gets the program's bytes.
     let go = || unsafe {
-        let send = std::mem::transmute::<*mut c_void, Send>(SEND.address());
+        let send = std::mem::transmute::<*mut c_void, Send>(behind::send.address());
         send(fd, bytes, length, flags | libc::MSG_NOSIGNAL)
     };
     sent(fd, raises(flags), || length, go)
@@ -45,7 +42,7 @@ unsafe fn send_message_on(fd: c_int, message: *const libc::msghdr, flags: c_int)
     plain.msg_controllen = 0;
     // SAFETY: the function of this name has this type.
     let go = || unsafe {
-        let send = std::mem::transmute::<*mut c_void, SendMessage>(SEND_MESSAGE.address());
+        let send = std::mem::transmute::<*mut c_void, SendMessage>(behind::sendmsg.address());
         send(fd, &raw const plain, flags | libc::MSG_NOSIGNAL)
     };
     // SAFETY: the kernel has read the vectors by then, or the call would have failed (EFAULT).

@@ -7,7 +7,7 @@ use libc::{epoll_event, nfds_t, pollfd, sigset_t, timespec};
 
 use crate::attempt::{self, Outcome, some_events};
 use crate::look::{self, Ends, Looked};
-use crate::next::{Next, hooks};
+use crate::next::hooks;
 use crate::timeout::{Passed, Timeout};
 use crate::{errno, sys, table};
 
@@ -96,14 +96,13 @@ hooks! {
         timeout: *const timespec,
         mask: *const sigset_t
     ) -> c_int, |next| {
-        static NEXT: Next = Next::new(c"epoll_pwait2");
         // SAFETY: what the program passed.
         unsafe {
             let timeout = Passed::new(timeout);
             let by = watcher(set, || timeout.is_long(), mask);
             wait(by, || attempt::events(set, to, room), |lasted| {
                 timeout.with_less(lasted, |left| {
-                    if NEXT.find().is_null() {
+                    if behind::epoll_pwait2.find().is_null() {
                         return attempt::sleep_for_events(set, to, room, left, mask);
                     }
                     next()(set, to, room, left, mask)
