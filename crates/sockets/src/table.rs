@@ -253,9 +253,30 @@ pub(crate) fn watches(set: RawFd, more: bool) {
     let Some(slot) = slot(set).filter(|_| !filter::is_installed()) else {
         return;
     };
+    if counts(slot, more) || !more || !is_own() {
+        return;
+    }
+    let held = lock::hold();
+    // Another thread may have noted the set meanwhile. A second cookie would end that one's looks.
+    if !counts(slot, more) {
+        let first = Entry {
+            kind: Kind::Watcher,
+            flags: 1,
+            cookie: SETS.fetch_add(1, Ordering::Relaxed) + 1,
+            ..Entry::default()
+        };
+        self::set(set, first);
+    }
+    drop(held);
+}
+
+/// Counts a stand-in of an epoll set that is noted. Returns whether it is.
+fn counts(slot: &Slot, more: bool) -> bool {
     let word = slot.word.load(Ordering::Relaxed);
-    let is_known = is(word, Kind::Watcher);
-    let flags = if is_known { flags(word) } else { 0 };
+    if !is(word, Kind::Watcher) {
+        return false;
+    }
+    let flags = flags(word);
     let entry = Entry {
         kind: Kind::Watcher,
         flags: if more {
@@ -266,12 +287,8 @@ pub(crate) fn watches(set: RawFd, more: bool) {
         ..Entry::default()
     };
     let (relaxed, new) = (Ordering::Relaxed, pack(&entry));
-    if is_known {
-        let _ = slot.word.compare_exchange(word, new, relaxed, relaxed);
-    } else if more && is_own() {
-        let cookie = SETS.fetch_add(1, Ordering::Relaxed) + 1;
-        self::set(set, Entry { cookie, ..entry });
-    }
+    let _ = slot.word.compare_exchange(word, new, relaxed, relaxed);
+    true
 }
 
 /// Stand-ins that an epoll set watches, as far as is known. Every wait asks.
@@ -460,6 +477,8 @@ pub(crate) fn listener_sockets(fd: RawFd) -> Option<ListenerSockets> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -519,6 +538,37 @@ mod tests {
         take(set);
         watches(set, true);
         assert!(!get(set).is_of_same_file(&noted), "another set");
+    }
+
+    #[test]
+    fn a_set_has_one_cookie_if_two_threads_put_in_its_first_stand_ins() {
+        const RANGE: std::ops::Range<RawFd> = 50_000..58_000;
+        let at = AtomicI32::new(RANGE.start);
+        let [first, second] = thread::scope(|scope| {
+            let cookies = || {
+                let cookie = |set| {
+                    // Both threads come to each set at the same time.
+                    at.fetch_add(1, Ordering::SeqCst);
+                    let both = RANGE.start + 2 * (set - RANGE.start + 1);
+                    for spins in 1.. {
+                        if at.load(Ordering::SeqCst) >= both {
+                            break;
+                        }
+                        if spins % 1000 == 0 {
+                            thread::yield_now();
+                        }
+                    }
+                    watches(set, true);
+                    get(set).cookie
+                };
+                RANGE.map(cookie).collect::<Vec<_>>()
+            };
+            [scope.spawn(cookies), scope.spawn(cookies)].map(|thread| thread.join())
+        });
+        assert_eq!(first.expect("cookies"), second.expect("cookies"));
+        for set in RANGE {
+            take(set);
+        }
     }
 
     #[test]
