@@ -12,9 +12,9 @@
 //! If broken: a program that stops a thread by a signal waits for ever.
 //!
 //! A signal for the process goes to the first thread, unless that has blocked it. So the first of
-//! several threads looks only where no signal has a handler (`hooks/signal.rs` sees each that gets
-//! one): another thread would run it meanwhile. What signals do without a handler, they do to all
-//! threads.
+//! several threads looks only where no signal has a handler: another thread would run it meanwhile.
+//! `hooks/signal.rs` says which handlers are seen. What signals do without a handler, they do to
+//! all threads.
 //!
 //! A look resolves its number anew each time, where a call that sleeps stays with the open file
 //! that it began with. So a look ends (EBADF) when another thread closes the number: a connection

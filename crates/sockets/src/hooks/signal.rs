@@ -1,4 +1,6 @@
 //! Calls that give a signal a handler: a thread that looks leaves signals to others meanwhile.
+//! `hooks/filter.rs` sees those that are made by `syscall(2)`. Not seen are system calls of the
+//! program's own, and glibc's `sigvec`, `profil` and `monstartup`.
 
 use std::ffi::c_int;
 
