@@ -258,7 +258,7 @@ fn say(host: &Stub, service: &CmService, sender: &Dgram, key: PortKey, said: &[u
             sender
                 .send_to(&key.name(host.names()), &frame[..len])
                 .expect("room");
-            service.on_readable(key.token(), &mut |slot| assert_eq!(slot, STRANGER));
+            service.on_readable(key.token(), &mut |slot, _| assert_eq!(slot, STRANGER));
         }
     }
 }

@@ -222,9 +222,10 @@ impl CmService {
     }
 
     /// A descriptor that the host watches for us is readable. Before a request of another process
-    /// of this host is taken, `meet` gets the slot: if the one that had it before is gone,
-    /// [`on_process_gone`](Self::on_process_gone) has to be called first.
-    pub(crate) fn on_readable(&self, token: u64, meet: &mut dyn FnMut(u16)) -> Heard {
+    /// of this host is taken, `meet` gets the slot, and whether the process is another user's: if
+    /// the one that had it before is gone, [`on_process_gone`](Self::on_process_gone) has to be
+    /// called first.
+    pub(crate) fn on_readable(&self, token: u64, meet: &mut dyn FnMut(u16, bool)) -> Heard {
         let mut heard = Heard::default();
         let Some(key) = PortKey::from_token(token) else {
             return heard;
@@ -240,7 +241,7 @@ impl CmService {
                 continue;
             };
             if let Some(slot) = request.asker {
-                meet(slot);
+                meet(slot, next.is_foreign);
             }
             self.step(|work| work.take_in(request.from, request.to, &request.mad));
         }

@@ -12,7 +12,7 @@ use crate::sys::{self, check, check_retry, fit, raw_fd, socklen};
 
 /// Connections that may wait to be accepted; the kernel gives at most `net.core.somaxconn`. A
 /// process that connects while strangers keep the listener busy waits behind all of them.
-const BACKLOG: c_int = 1024;
+const BACKLOG: u16 = 1024;
 
 /// Descriptors that one record carries at most.
 pub const MAX_DESCRIPTORS: usize = 4;
@@ -41,7 +41,9 @@ impl SeqName {
     /// None is expected.
     pub fn listen(self) -> io::Result<SeqListener> {
         // SAFETY: takes no pointers.
-        check(unsafe { libc::syscall(libc::SYS_listen, self.fd.as_raw_fd(), BACKLOG) })?;
+        check(unsafe {
+            libc::syscall(libc::SYS_listen, self.fd.as_raw_fd(), c_int::from(BACKLOG))
+        })?;
         Ok(SeqListener { fd: self.fd })
     }
 }
@@ -53,6 +55,10 @@ pub struct SeqListener {
 }
 
 impl SeqListener {
+    /// Connections that wait to be accepted, at most: the kernel lets one more wait than the backlog
+    /// that was asked for.
+    pub const MOST_WAITING: usize = BACKLOG as usize + 1;
+
     /// Claims an abstract name (without the leading NUL) and listens.
     ///
     /// # Errors

@@ -30,6 +30,19 @@ fn a_name_is_exclusive_until_its_owner_goes() {
 }
 
 #[test]
+fn as_many_connections_wait_as_is_said() {
+    let name = unique("waiting");
+    let _listener = SeqListener::bind(&name).expect("bind");
+    let waiting = (0..).take_while(|_| SeqSocket::connect(&name).is_ok());
+    let of_system = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("a number");
+    let of_system: usize = of_system.trim().parse().expect("a number");
+    assert_eq!(
+        waiting.count(),
+        SeqListener::MOST_WAITING.min(of_system + 1)
+    );
+}
+
+#[test]
 fn connecting_to_nobody_is_refused() {
     let e = SeqSocket::connect(&unique("nobody")).expect_err("refused");
     assert_eq!(e.raw_os_error(), Some(libc::ECONNREFUSED));

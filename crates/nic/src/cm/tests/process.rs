@@ -119,7 +119,7 @@ impl Proc {
         if !*lock(&self.asleep) {
             let tokens: Vec<u64> = lock(&self.watched).values().copied().collect();
             tokens.into_iter().for_each(|token| {
-                let mut meet = |slot| self.net.end_predecessor(self, slot);
+                let mut meet = |slot, _| self.net.end_predecessor(self, slot);
                 self.service().on_readable(token, &mut meet);
             });
         }

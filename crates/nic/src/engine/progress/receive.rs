@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ferroce_os::clock;
 use ferroce_os::poll::{Interest, Readiness};
-use ferroce_os::unix::discard;
+use ferroce_os::unix::{SeqListener, discard};
 use ferroce_proto::ids::Qpn;
 use ferroce_proto::time::Time;
 
@@ -36,9 +36,8 @@ const STREAM_ROOM: usize = 256 << 10;
 const ACCEPT_BUDGET: usize = 256;
 /// Records of a process that is gone that are still read, at most: more than its socket can hold.
 const LAST_WORDS: usize = 4096;
-/// Looks at the listener before that: enough for all links that can wait there, whoever they are
-/// of.
-const LAST_CALLERS: usize = 64;
+/// New links that are taken before that, at most: those that can wait when the look begins.
+const LAST_CALLERS: usize = SeqListener::MOST_WAITING;
 /// New links of other users in one look at the listener, whose hellos are read at once: no more
 /// than one user's may be silent.
 const STRANGERS_BUDGET: usize = 16;
@@ -54,7 +53,7 @@ impl RoundState {
     pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Readiness, now: Time) {
         match token {
             Token::Wake => nic.services.sleeper.clear_wake(),
-            Token::Listener => drop(self.accept(nic, now)),
+            Token::Listener => drop(self.accept(nic, ACCEPT_BUDGET, now)),
             Token::In(id) => drop(self.receive(nic, id, now)),
             Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
             Token::Out(id) => {
@@ -82,7 +81,7 @@ impl RoundState {
                 // If a predecessor's links are still to be accepted, only the stranger is harmed.
                 self.finish_predecessors(nic, slot, now);
             } else {
-                self.end_predecessors(nic, slot, now);
+                self.end_predecessors(nic, slot, false, now);
             }
         }
         self.time_silence(nic);
@@ -166,13 +165,10 @@ impl RoundState {
         came > 0
     }
 
-    /// Accepts new links. Returns whether there may be more.
-    fn accept(&mut self, nic: &Nic, now: Time) -> bool {
+    /// Accepts new links, `most` at most. Returns their number; if it is not 0 there may be more.
+    fn accept(&mut self, nic: &Nic, most: usize, now: Time) -> usize {
         let (begun, mut refused, mut strangers, mut all) = (clock::monotonic(), 0, 0, 0);
-        let is_over = |refused, strangers, all| {
-            all == ACCEPT_BUDGET || refused == REFUSAL_BUDGET || strangers == STRANGERS_BUDGET
-        };
-        while !is_over(refused, strangers, all) {
+        while all < most && refused < REFUSAL_BUDGET && strangers < STRANGERS_BUDGET {
             match self.incoming.accept(now) {
                 Accepted::New(id) => {
                     self.watch_link(nic, id);
@@ -199,7 +195,7 @@ impl RoundState {
                 now,
             );
         }
-        is_over(refused, strangers, all)
+        all
     }
 
     fn watch_link(&self, nic: &Nic, id: LinkId) {
@@ -247,9 +243,11 @@ impl RoundState {
     /// Reads a socket that claims a port.
     fn receive_requests(&mut self, nic: &Nic, number: u32, now: Time) {
         let begun = clock::monotonic();
-        let heard = nic.cm().on_readable(number.into(), &mut |slot| {
-            self.end_predecessors(nic, slot, now);
-        });
+        let heard = nic
+            .cm()
+            .on_readable(number.into(), &mut |slot, is_foreign| {
+                self.end_predecessors(nic, slot, is_foreign, now);
+            });
         if heard.of_others > 0 {
             let brought = Brought {
                 unwanted: heard.of_others,
@@ -346,7 +344,7 @@ impl RoundState {
 
     /// The process that a way out leads to is gone.
     fn on_hangup(&mut self, nic: &Nic, out: u32, now: Time) {
-        self.meet_strangers(nic, now);
+        self.meet_strangers(nic, nic.services.peer_processes.is_foreign(out), now);
         self.end_links(nic, out, now);
     }
 
@@ -367,8 +365,8 @@ impl RoundState {
 
     /// A process that has this slot is heard of. Of those that had it before it, the end may not
     /// have been noticed yet: it comes first, or it would end what begins now.
-    fn end_predecessors(&mut self, nic: &Nic, slot: u16, now: Time) {
-        self.meet_strangers(nic, now);
+    fn end_predecessors(&mut self, nic: &Nic, slot: u16, is_foreign: bool, now: Time) {
+        self.meet_strangers(nic, is_foreign, now);
         self.finish_predecessors(nic, slot, now);
     }
 
@@ -384,11 +382,21 @@ impl RoundState {
 
     /// Learns whose the links are that are new, or wait to be accepted: events do not come in the
     /// order in which things happened.
-    fn meet_strangers(&mut self, nic: &Nic, now: Time) {
-        for _ in 0..LAST_CALLERS {
-            if !self.accept(nic, now) {
-                break;
+    ///
+    /// `is_foreign`: because of a process of another user. That gives strangers no more of the time
+    /// than the listener's part: there is one look, and none while the listener is held up. If a
+    /// predecessor's links wait longer, only the stranger is harmed.
+    fn meet_strangers(&mut self, nic: &Nic, is_foreign: bool, now: Time) {
+        if !is_foreign {
+            let mut left = LAST_CALLERS;
+            while left > 0 {
+                match self.accept(nic, left.min(ACCEPT_BUDGET), now) {
+                    0 => break,
+                    taken => left -= taken,
+                }
             }
+        } else if self.listener_opens.is_none() {
+            self.accept(nic, ACCEPT_BUDGET, now);
         }
         for id in self.incoming.strangers() {
             self.receive(nic, id, now);

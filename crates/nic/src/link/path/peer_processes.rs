@@ -255,6 +255,12 @@ impl PeerProcesses {
             .collect()
     }
 
+    /// Whether the process that a way out leads to is another user's.
+    pub(crate) fn is_foreign(&self, id: u32) -> bool {
+        let link = self.link(id);
+        link.is_some_and(|link| link.relation() == Relation::Foreign)
+    }
+
     /// The slot and the PID of the process that a way out leads to.
     pub(crate) fn whose(&self, id: u32) -> Option<(u16, i32)> {
         let known = lock(&self.known);
