@@ -83,7 +83,10 @@ pub(crate) fn set_option_bytes(
 pub(crate) fn set_send_timeout(fd: RawFd, timeout: Option<Duration>) -> io::Result<()> {
     let flags = match timeout {
         Some(timeout) => {
-            let micros = u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX);
+            // Zero would be without end.
+            let micros = u64::try_from(timeout.as_micros())
+                .unwrap_or(u64::MAX)
+                .max(1);
             let value = [micros / 1_000_000, micros % 1_000_000].map(u64::to_ne_bytes);
             let (level, name) = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
             set_option_bytes(fd, level, name, value.as_flattened())?;

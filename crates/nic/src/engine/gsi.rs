@@ -90,8 +90,7 @@ impl Host for Nic {
     }
 
     fn send_mad_local(&self, slot: u16, from: Gid, to: Gid, mad: &Mad) -> bool {
-        let quickly = self.services.peer_processes.reach_quickly(slot);
-        let egress = quickly.map_or_else(|| self.services.peer_processes.reach(slot), Ok);
+        let egress = self.services.peer_processes.reach_for_mad(slot);
         send_to(egress, &mad_frame(from, to, mad))
     }
 

@@ -43,6 +43,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use ferroce_os::clock;
 use ferroce_os::environment::is_off;
 use ferroce_os::unix::Identity;
 
@@ -217,7 +218,7 @@ impl LocalLinks {
             return Ok(link);
         }
         links.remove(&slot);
-        let link = open_again(slot, || self.open(slot, patience))?;
+        let link = open_again(slot, patience, |left| self.open(slot, left))?;
         let link = Arc::new(link);
         links.insert(slot, Arc::downgrade(&link));
         Ok(link)
@@ -238,10 +239,17 @@ impl LocalLinks {
 }
 
 /// Opens a link. A peer that ends the connection before the hello is gone, or has not waited for
-/// it: this thread may have lost its processor in between. Another attempt tells.
-fn open_again<T>(slot: u16, mut open: impl FnMut() -> io::Result<T>) -> Result<T, ConnectError> {
+/// it: this thread may have lost its processor in between. Another attempt tells. Each gets what is
+/// left of the `patience`.
+fn open_again<T>(
+    slot: u16,
+    patience: Duration,
+    mut open: impl FnMut(Duration) -> io::Result<T>,
+) -> Result<T, ConnectError> {
+    let begun = clock::monotonic();
     for _ in 0..HELLOS {
-        let error = match open() {
+        let waited = clock::monotonic().since(begun);
+        let error = match open(patience.saturating_sub(waited)) {
             Ok(link) => return Ok(link),
             Err(error) => error,
         };

@@ -339,7 +339,7 @@ fn a_slot_with_a_new_owner_gets_a_new_link() {
 fn a_peer_that_has_not_waited_for_the_hello_is_asked_again() {
     let open = |kinds: &[io::ErrorKind]| {
         let mut kinds = kinds.iter();
-        open_again(7, || {
+        open_again(7, Duration::ZERO, |_| {
             kinds.next().map_or(Ok(()), |kind| Err((*kind).into()))
         })
     };
@@ -350,6 +350,20 @@ fn a_peer_that_has_not_waited_for_the_hello_is_asked_again() {
     }
     let busy = open(&[late, io::ErrorKind::WouldBlock]);
     assert!(matches!(busy, Err(ConnectError::NotNow { slot: 7, .. })));
+}
+
+#[test]
+fn all_attempts_together_take_no_longer_than_the_patience() {
+    let patience = Duration::from_millis(2);
+    let mut left = Vec::new();
+    let opened: Result<(), _> = open_again(7, patience, |rest| {
+        let begun = clock::monotonic();
+        while clock::monotonic().since(begun) < patience {}
+        left.push(rest);
+        Err(io::ErrorKind::BrokenPipe.into())
+    });
+    assert!(matches!(opened, Err(ConnectError::NoSuchProcess(7))));
+    assert_eq!(left[1..], [Duration::ZERO; 2]);
 }
 
 #[test]

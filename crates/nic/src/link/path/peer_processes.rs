@@ -120,16 +120,30 @@ impl PeerProcesses {
     /// The way to a process for something that may be lost: the one that is there, or else a new
     /// one, unless nobody was found just now.
     pub(crate) fn reach_quickly(&self, slot: u16) -> Option<Arc<Egress>> {
+        if let Some(there) = self.there(slot) {
+            return Some(there);
+        }
+        if lock(&self.known)
+            .openings
+            .is_absent(slot, clock::monotonic())
         {
-            let known = lock(&self.known);
-            if let Some(there) = known.at(slot) {
-                return Some(there.egress);
-            }
-            if known.openings.is_absent(slot, clock::monotonic()) {
-                return None;
-            }
+            return None;
         }
         self.reach(slot).ok()
+    }
+
+    /// The way to a process that there is.
+    fn there(&self, slot: u16) -> Option<Arc<Egress>> {
+        lock(&self.known).at(slot).map(|there| there.egress)
+    }
+
+    /// The way to a process for a MAD: the one that is there, or else a new one. A process that
+    /// cannot be linked to now is not tried again: the attempt may have taken all its patience.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub(crate) fn reach_for_mad(&self, slot: u16) -> Result<Arc<Egress>, ConnectError> {
+        self.there(slot).map_or_else(|| self.reach(slot), Ok)
     }
 
     /// The way to a process for a packet that a stranger sent: as
