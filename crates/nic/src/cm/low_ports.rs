@@ -88,7 +88,7 @@ impl LowPorts {
             );
             return Err(Error::new(libc::EACCES, reason));
         }
-        claims::claim::<LowName>(name, &|owner| self.is_rightful(owner))
+        claims::contend(|| claims::claim::<LowName>(name, &|owner| self.is_rightful(owner)))
             .map_err(|e| Error::system("claim of an RDMA port", &e))
     }
 

@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::{LazyLock, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use ferroce_os::unix::{
@@ -32,6 +33,11 @@ const MOST_ASKED: usize = 4096;
 const MOST_KNOWN: usize = 1024;
 /// Reading the list may take one part in this number of the time.
 const PART: u32 = 20;
+/// How often a process that has given way comes back, and after how many microseconds. A claim
+/// takes a fraction of a millisecond.
+const RETURNS: usize = 3;
+const SHORTEST_PAUSE: u32 = 1_000;
+const LONGEST_PAUSE: u32 = 5_000;
 /// Reading time that is saved up, at most. A list of some thousand names takes a few milliseconds.
 const MOST_SAVED: Duration = Duration::from_millis(20);
 
@@ -131,25 +137,58 @@ impl BoundName for SeqName {
     }
 }
 
-/// Claims a name for this process, which has a right to it, or an alternate. `None`: another
-/// rightful process has the name.
+/// What an attempt to claim a name came to.
+#[derive(Debug)]
+pub(crate) enum Attempt<T> {
+    Claimed(T),
+    /// A rightful process holds the name.
+    Taken,
+    /// A rightful process holds an alternate, or has overtaken this one. It may be giving way, too.
+    GaveWay,
+}
+
+/// Makes attempts, until one claims something, or none gives way. Of processes that have all given
+/// way to each other, the one that comes back first claims the name.
+///
+/// # Errors
+/// Those of an attempt.
+pub(crate) fn contend<T>(
+    mut attempt: impl FnMut() -> io::Result<Attempt<T>>,
+) -> io::Result<Option<T>> {
+    for _ in 0..RETURNS {
+        match attempt()? {
+            Attempt::Claimed(claimed) => return Ok(Some(claimed)),
+            Attempt::Taken => return Ok(None),
+            Attempt::GaveWay => {
+                let pause = random::u32() % (LONGEST_PAUSE - SHORTEST_PAUSE);
+                thread::sleep(Duration::from_micros((SHORTEST_PAUSE + pause).into()));
+            }
+        }
+    }
+    match attempt()? {
+        Attempt::Claimed(claimed) => Ok(Some(claimed)),
+        Attempt::Taken | Attempt::GaveWay => Ok(None),
+    }
+}
+
+/// Claims a name for this process, which has a right to it, or an alternate.
 ///
 /// # Errors
 /// Those of binding it, but EADDRINUSE.
-pub(crate) fn claim<B: BoundName>(name: &str, judge: Judge<'_>) -> io::Result<Option<B::Open>> {
+pub(crate) fn claim<B: BoundName>(name: &str, judge: Judge<'_>) -> io::Result<Attempt<B::Open>> {
     // The holder may end between the two calls.
     for _ in 0..2 {
         if let Some(bound) = bind_free::<B>(name)? {
             return settle(name, name, bound, judge);
         }
         match holder(name, judge) {
-            Holder::Rightful => return Ok(None),
+            Holder::Rightful => return Ok(Attempt::Taken),
             Holder::Nobody => {}
             Holder::Squatter => break,
         }
     }
     if !is_alone(name, judge) {
-        return Ok(None);
+        return Ok(Attempt::Taken);
     }
     let alternate = format!("{name}/{:016x}", random::u64());
     let bound = B::bind(&alternate)?;
@@ -157,16 +196,18 @@ pub(crate) fn claim<B: BoundName>(name: &str, judge: Judge<'_>) -> io::Result<Op
     settle(name, &alternate, bound, judge)
 }
 
-/// Claims a name whose holder nobody is. `None`: somebody holds it, or has an alternate.
+/// Claims a name whose holder nobody is.
 ///
 /// # Errors
 /// Those of binding it, but EADDRINUSE.
 pub(crate) fn claim_free<B: BoundName>(
     name: &str,
     judge: Judge<'_>,
-) -> io::Result<Option<B::Open>> {
-    let bound = bind_free(name)?;
-    bound.map_or(Ok(None), |bound: B| settle(name, name, bound, judge))
+) -> io::Result<Attempt<B::Open>> {
+    match bind_free::<B>(name)? {
+        Some(bound) => settle(name, name, bound, judge),
+        None => Ok(Attempt::Taken),
+    }
 }
 
 /// Binds a name; `None`: it is taken.
@@ -178,28 +219,30 @@ fn bind_free<B: BoundName>(name: &str) -> io::Result<Option<B>> {
     }
 }
 
-/// Opens what this process has bound, `mine`, to claim a name. `None`: another rightful process has
-/// the name.
+/// Opens what this process has bound, `mine`, to claim a name.
 fn settle<B: BoundName>(
     name: &str,
     mine: &str,
     bound: B,
     judge: Judge<'_>,
-) -> io::Result<Option<B::Open>> {
+) -> io::Result<Attempt<B::Open>> {
     // A process that looks for the name asks on the name first. The owner of an alternate would
     // lose it to this process for as long as this one listens.
     if mine == name && !is_alone(name, judge) {
-        return Ok(None);
+        return Ok(Attempt::GaveWay);
     }
     let open = bound.open()?;
     // Of two processes that claim at once, the later one to come here sees the other's name and
-    // gives way: the other may have looked before.
+    // gives way: the other may have looked before. Both may see each other, and give way.
     let others = alternates(name, true)
         .into_iter()
         .filter(|other| *other != mine);
     let is_mine = first_alternate(others.collect(), judge).is_none();
     let is_free = mine == name || holder(name, judge) != Holder::Rightful;
-    Ok((is_mine && is_free).then_some(open))
+    Ok(match is_mine && is_free {
+        true => Attempt::Claimed(open),
+        false => Attempt::GaveWay,
+    })
 }
 
 /// Whether no rightful process has an alternate of a name.
@@ -328,7 +371,7 @@ mod tests {
     }
 
     fn claim_slot(name: &str, judge: Judge<'_>) -> Option<SeqListener> {
-        claim::<SeqName>(name, judge).unwrap()
+        contend(|| claim::<SeqName>(name, judge)).unwrap()
     }
 
     /// Claims an alternate of a name on which a squatter listens.
@@ -411,12 +454,19 @@ mod tests {
             found.replace(Some(find(&name, &|_| true).map(|claimed| claimed.name)));
             true
         };
-        assert!(claim_free::<SeqName>(&name, &judge).unwrap().is_none());
+        let claimed = claim_free::<SeqName>(&name, &judge).unwrap();
+        assert!(matches!(claimed, Attempt::GaveWay));
         let found = found.into_inner().expect("the alternate was asked");
         assert!(is_alternate(&found.unwrap()));
     }
 
-    /// A process that another one with an alternate overtakes while it binds its own.
+    thread_local! {
+        /// How often [`Overtaken`] is overtaken.
+        static OVERTAKEN: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A process that another one with an alternate overtakes while it binds its own. Either gives
+    /// way.
     struct Overtaken(SeqName, Option<SeqListener>);
 
     impl BoundName for Overtaken {
@@ -424,6 +474,9 @@ mod tests {
 
         fn bind(name: &str) -> io::Result<Self> {
             let base = name.rsplit_once('/').filter(|_| is_alternate(name));
+            let left = OVERTAKEN.get();
+            let base = base.filter(|_| left > 0);
+            OVERTAKEN.set(left - usize::from(base.is_some()));
             let other = base.map(|(base, _)| SeqListener::bind(&format!("{base}/{:f<16}", "")));
             Ok(Self(SeqName::bind(name)?, other.transpose()?))
         }
@@ -433,12 +486,23 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_process_that_was_overtaken_gives_way() {
+    /// Claims a name on which a squatter listens; each time a process overtakes this one. Returns
+    /// whether that succeeds, and how often it is overtaken still.
+    fn claim_overtaken(times: usize) -> (bool, usize) {
         let name = fresh_name();
         let _squatter = SeqListener::bind(&name).unwrap();
-        let court = Court::saying(&[false, true, false]);
-        let claimed = claim::<Overtaken>(&name, &|_| court.judge()).unwrap();
-        assert!(claimed.is_none());
+        OVERTAKEN.set(times);
+        let claimed = contend(|| {
+            let court = Court::saying(&[false, OVERTAKEN.get() > 0, false]);
+            claim::<Overtaken>(&name, &|_| court.judge())
+        });
+        (claimed.unwrap().is_some(), OVERTAKEN.get())
+    }
+
+    #[test]
+    fn a_process_that_was_overtaken_gives_way_and_comes_back() {
+        assert_eq!(claim_overtaken(1), (true, 0));
+        assert_eq!(claim_overtaken(RETURNS), (true, 0));
+        assert_eq!(claim_overtaken(RETURNS + 5), (false, 4));
     }
 }

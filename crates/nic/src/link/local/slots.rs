@@ -20,8 +20,7 @@ use super::{NAMES, SLOTS, slot_names};
 use crate::Error;
 use crate::base::sync::lock;
 use crate::base::time_share::TimeShare;
-use crate::services::claims;
-use crate::services::claims::Claimed;
+use crate::services::claims::{self, Attempt, Claimed};
 
 /// Number of users among which slots are shared.
 const SHARE: u64 = 4;
@@ -60,8 +59,8 @@ fn is_rightful(slot: u16, owner: Credentials, identity: Identity) -> bool {
     identity.user(owner).is_none_or(|user| belongs(slot, user))
 }
 
-/// A way to claim a slot. `None`: another process has it.
-type SlotClaim = fn(u16, Identity) -> io::Result<Option<SeqListener>>;
+/// A way to claim a slot.
+type SlotClaim = fn(u16, Identity) -> io::Result<Attempt<SeqListener>>;
 
 /// Claims a free slot, chosen at random: numbers of a process that is gone should not soon mean
 /// another.
@@ -71,7 +70,6 @@ type SlotClaim = fn(u16, Identity) -> io::Result<Option<SeqListener>>;
 pub(super) fn claim(identity: Identity) -> Result<(u16, SeqListener), Error> {
     // Processes outside of a container see its root as somebody else.
     let user = Identity::own_outside();
-    let refused = |e: io::Error| Error::system("cannot listen on an abstract Unix socket", &e);
     let start = u16::try_from(random::u32() % u32::from(SLOTS)).expect("invariant: below 1023");
     let all = (0..SLOTS).map(|i| 1 + (start + i) % SLOTS);
     let (own, others): (Vec<u16>, Vec<u16>) = all.partition(|slot| belongs(*slot, user));
@@ -80,26 +78,42 @@ pub(super) fn claim(identity: Identity) -> Result<(u16, SeqListener), Error> {
         (&own, claim_rightfully),
         (&others, claim_free),
     ];
+    let claimed = claims::contend(|| claim_first(&ways, identity))
+        .map_err(|e| Error::system("cannot listen on an abstract Unix socket", &e))?;
+    claimed.ok_or_else(|| {
+        let reason = format!(
+            "{SLOTS} processes of this network namespace have a device open, and no more can"
+        );
+        Error::new(libc::ENOSPC, reason)
+    })
+}
+
+/// Claims the first of the slots that can be claimed in these ways.
+fn claim_first(
+    ways: &[(&[u16], SlotClaim)],
+    identity: Identity,
+) -> io::Result<Attempt<(u16, SeqListener)>> {
+    let mut attempt = Attempt::Taken;
     for (slots, claim) in ways {
-        for &slot in slots {
-            if let Some(listener) = claim(slot, identity).map_err(refused)? {
-                return Ok((slot, listener));
+        for &slot in *slots {
+            match claim(slot, identity)? {
+                Attempt::Claimed(listener) => return Ok(Attempt::Claimed((slot, listener))),
+                Attempt::GaveWay => attempt = Attempt::GaveWay,
+                Attempt::Taken => {}
             }
         }
     }
-    let reason =
-        format!("{SLOTS} processes of this network namespace have a device open, and no more can");
-    Err(Error::new(libc::ENOSPC, reason))
+    Ok(attempt)
 }
 
 /// Claims a slot whose name nobody has bound.
-fn claim_free(slot: u16, identity: Identity) -> io::Result<Option<SeqListener>> {
+fn claim_free(slot: u16, identity: Identity) -> io::Result<Attempt<SeqListener>> {
     let judge = |owner| is_rightful(slot, owner, identity);
     claims::claim_free::<SeqName>(&slot_name(slot), &judge)
 }
 
 /// Claims a slot of the own set, also if another user holds its name.
-fn claim_rightfully(slot: u16, identity: Identity) -> io::Result<Option<SeqListener>> {
+fn claim_rightfully(slot: u16, identity: Identity) -> io::Result<Attempt<SeqListener>> {
     let judge = |owner| is_rightful(slot, owner, identity);
     claims::claim::<SeqName>(&slot_name(slot), &judge)
 }
@@ -187,7 +201,10 @@ mod tests {
     fn the_owner_of_a_slot_with_a_full_queue_is_known_by_its_user() {
         let identity = Identity::read();
         let mut free = (1..=SLOTS).rev();
-        let claimed = free.find_map(|slot| Some((slot, claim_free(slot, identity).ok()??)));
+        let claimed = free.find_map(|slot| match claim_free(slot, identity) {
+            Ok(Attempt::Claimed(listener)) => Some((slot, listener)),
+            _ => None,
+        });
         let (slot, _listener) = claimed.expect("a free slot");
         let own = Credentials::own();
         assert!(is_owner(slot, own, identity));
