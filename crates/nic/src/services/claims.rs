@@ -16,6 +16,7 @@ use std::sync::{LazyLock, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use ferroce_os::thread::uncancellable;
 use ferroce_os::unix::{
     Credentials, SeqListener, SeqName, SeqSocket, SocketKind, abstract_names, owner_of,
 };
@@ -33,13 +34,13 @@ const MOST_ASKED: usize = 4096;
 const MOST_KNOWN: usize = 1024;
 /// Reading the list may take one part in this number of the time.
 const PART: u32 = 20;
+/// Reading time that is saved up, at most. A list of some thousand names takes a few milliseconds.
+const MOST_SAVED: Duration = Duration::from_millis(20);
 /// How often a process that has given way comes back, and after how many microseconds. A claim
 /// takes a fraction of a millisecond.
 const RETURNS: usize = 3;
 const SHORTEST_PAUSE: u32 = 1_000;
 const LONGEST_PAUSE: u32 = 5_000;
-/// Reading time that is saved up, at most. A list of some thousand names takes a few milliseconds.
-const MOST_SAVED: Duration = Duration::from_millis(20);
 
 /// A listener, and a connection to it.
 #[derive(Debug)]
@@ -161,7 +162,8 @@ pub(crate) fn contend<T>(
             Attempt::Taken => return Ok(None),
             Attempt::GaveWay => {
                 let pause = random::u32() % (LONGEST_PAUSE - SHORTEST_PAUSE);
-                thread::sleep(Duration::from_micros((SHORTEST_PAUSE + pause).into()));
+                let pause = Duration::from_micros((SHORTEST_PAUSE + pause).into());
+                uncancellable(|| thread::sleep(pause));
             }
         }
     }

@@ -169,6 +169,10 @@ impl RoundState {
     fn accept(&mut self, nic: &Nic, most: usize, now: Time) -> usize {
         let (begun, mut refused, mut strangers, mut all) = (clock::monotonic(), 0, 0, 0);
         while all < most && refused < REFUSAL_BUDGET && strangers < STRANGERS_BUDGET {
+            for id in self.incoming.late_hellos() {
+                self.receive(nic, id, now);
+                strangers += 1;
+            }
             match self.incoming.accept(now) {
                 Accepted::New(id) => {
                     self.watch_link(nic, id);

@@ -137,6 +137,26 @@ impl LinkQuota {
         all >= self.foreign || silent >= SILENT
     }
 
+    /// Other users' silent links because of which a new one may be refused, or takes the place of
+    /// one of them.
+    pub(super) fn in_the_way(&self) -> Vec<LinkId> {
+        let mut foreign = self.parties.range(Party::User(None)..);
+        let is_full = self.is_full();
+        if !is_full && foreign.all(|(_, held)| held.silent < SILENT_OF_USER) {
+            return Vec::new();
+        }
+        let has_most = |party| self.silent_of(party) >= SILENT_OF_USER;
+        let silent = self.silent.iter();
+        silent
+            .filter(|(_, _, party)| *party != Party::Trusted && (is_full || has_most(*party)))
+            .map(|(_, id, _)| *id)
+            .collect()
+    }
+
+    fn silent_of(&self, party: Party) -> usize {
+        self.parties.get(&party).map_or(0, |held| held.silent)
+    }
+
     /// Takes note that a link has said hello.
     pub(super) fn greeted(&mut self, id: LinkId) {
         if let Some(party) = self.end_silence(id)
@@ -242,6 +262,31 @@ mod tests {
             quota.admit(LinkId(99), OTHER, NOW),
             Admission::InPlaceOf(LinkId(0))
         );
+    }
+
+    #[test]
+    fn silent_links_are_in_the_way_where_a_user_or_all_may_have_no_more() {
+        let mut quota = LinkQuota::new(1 << 20);
+        fill(&mut quota, Party::Trusted, 10_000, false);
+        quota.admit(LinkId(99), OTHER, NOW);
+        let most = u32::try_from(SILENT_OF_USER).expect("few");
+        for n in 0..most {
+            assert_eq!(quota.in_the_way(), []);
+            quota.admit(LinkId(n), ATTACKER, NOW);
+        }
+        let own: Vec<_> = (0..most).map(LinkId).collect();
+        assert_eq!(quota.in_the_way(), own);
+        quota.greeted(LinkId(3));
+        assert_eq!(quota.in_the_way(), []);
+        for user in 0..3 {
+            fill(
+                &mut quota,
+                Party::User(Some(20 + user)),
+                100 * user + 100,
+                false,
+            );
+        }
+        assert_eq!(quota.in_the_way().len(), SILENT, "also the others'");
     }
 
     #[test]
