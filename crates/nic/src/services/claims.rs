@@ -10,6 +10,7 @@
 //! The work is bounded: reading the list may take a twentieth of the time, and of one name's
 //! alternates a few thousand are asked. An alternate that was found is remembered and asked first.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{LazyLock, Mutex};
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use ferroce_os::thread::uncancellable;
 use ferroce_os::unix::{
-    Credentials, SeqListener, SeqName, SeqSocket, SocketKind, abstract_names, owner_of,
+    Credentials, SeqListener, SeqName, SeqSocket, SocketKind, abstract_names, owner_of, owners,
 };
 use ferroce_os::{clock, random};
 
@@ -54,6 +55,26 @@ pub(crate) struct Claimed {
     pub(crate) is_rightful: bool,
 }
 
+/// Why nobody was found.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotFound {
+    /// The listener on this name has not accepted the connections of others. It may be tried later;
+    /// whether it has a right to an alternate is to be looked at then.
+    #[error("too many connections wait at {0}")]
+    Full(String),
+    #[error(transparent)]
+    Other(#[from] io::Error),
+}
+
+impl From<NotFound> for io::Error {
+    fn from(error: NotFound) -> Self {
+        match error {
+            NotFound::Full(_) => Self::new(io::ErrorKind::WouldBlock, error),
+            NotFound::Other(error) => error,
+        }
+    }
+}
+
 /// Tells whether the process with these credentials has a right to a name.
 pub(crate) type Judge<'a> = &'a dyn Fn(Credentials) -> bool;
 
@@ -62,6 +83,8 @@ pub(crate) type Judge<'a> = &'a dyn Fn(Credentials) -> bool;
 struct ListedNames {
     alternates: Vec<String>,
     reading: TimeShare,
+    /// For the users of listeners on alternates.
+    asking: TimeShare,
     found: HashMap<String, String>,
 }
 
@@ -69,6 +92,7 @@ static KNOWN: LazyLock<Mutex<ListedNames>> = LazyLock::new(|| {
     Mutex::new(ListedNames {
         alternates: Vec::new(),
         reading: TimeShare::new(PART, MOST_SAVED),
+        asking: TimeShare::new(PART, MOST_SAVED),
         found: HashMap::new(),
     })
 });
@@ -91,21 +115,24 @@ impl ListedNames {
 /// else any listener on the name.
 ///
 /// # Errors
-/// ECONNREFUSED: there is none. EAGAIN: it has not accepted the connections of others.
-pub(crate) fn find(name: &str, judge: Judge<'_>) -> io::Result<Claimed> {
+/// [`NotFound::Full`]: it has not accepted the connections of others. ECONNREFUSED: there is none.
+pub(crate) fn find(name: &str, judge: Judge<'_>) -> Result<Claimed, NotFound> {
     let on_name = ask(name, judge);
     if on_name.as_ref().is_ok_and(|claimed| claimed.is_rightful) {
-        return on_name;
+        return Ok(on_name?);
     }
-    if let Some(alternate) = known_alternate(name, judge) {
-        return Ok(alternate);
-    }
-    match first_alternate(alternates(name, false), judge) {
-        Some(alternate) => {
+    let known = lock(&KNOWN).found.get(name).cloned();
+    let known = known.and_then(|known| first_alternate(name, vec![known], false, judge));
+    match known.or_else(|| first_alternate(name, alternates(name, false), false, judge)) {
+        Some(Alternate::Found(alternate)) => {
             remember(name, &alternate.name);
             Ok(alternate)
         }
-        None => on_name,
+        Some(Alternate::Full(alternate)) => Err(NotFound::Full(alternate)),
+        None => match on_name {
+            Err(e) if is_full(&e) => Err(NotFound::Full(name.to_owned())),
+            on_name => Ok(on_name?),
+        },
     }
 }
 
@@ -236,10 +263,9 @@ fn settle<B: BoundName>(
     let open = bound.open()?;
     // Of two processes that claim at once, the later one to come here sees the other's name and
     // gives way: the other may have looked before. Both may see each other, and give way.
-    let others = alternates(name, true)
-        .into_iter()
-        .filter(|other| *other != mine);
-    let is_mine = first_alternate(others.collect(), judge).is_none();
+    let mut others = alternates(name, true);
+    others.retain(|other| *other != mine);
+    let is_mine = first_alternate(name, others, true, judge).is_none();
     let is_free = mine == name || holder(name, judge) != Holder::Rightful;
     Ok(match is_mine && is_free {
         true => Attempt::Claimed(open),
@@ -249,7 +275,7 @@ fn settle<B: BoundName>(
 
 /// Whether no rightful process has an alternate of a name.
 fn is_alone(name: &str, judge: Judge<'_>) -> bool {
-    first_alternate(alternates(name, true), judge).is_none()
+    first_alternate(name, alternates(name, true), true, judge).is_none()
 }
 
 /// The holder of a name.
@@ -292,16 +318,55 @@ fn ask(name: &str, judge: Judge<'_>) -> io::Result<Claimed> {
     })
 }
 
-fn first_alternate(names: Vec<String>, judge: Judge<'_>) -> Option<Claimed> {
-    let mut asked = names.into_iter().filter_map(|name| ask(&name, judge).ok());
-    asked.find(|claimed| claimed.is_rightful)
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
-fn known_alternate(name: &str, judge: Judge<'_>) -> Option<Claimed> {
-    let alternate = lock(&KNOWN).found.get(name).cloned()?;
-    ask(&alternate, judge)
-        .ok()
-        .filter(|claimed| claimed.is_rightful)
+/// A rightful owner of an alternate.
+enum Alternate {
+    Found(Claimed),
+    /// It has not accepted the connections of others, which may be a stranger's. It would lose the
+    /// name to a squatter if it counted as nobody.
+    Full(String),
+}
+
+/// The first of these alternates of a name that has a rightful owner. `now`: the kernel is asked for
+/// the users of listeners in any case.
+fn first_alternate(
+    name: &str,
+    alternates: Vec<String>,
+    now: bool,
+    judge: Judge<'_>,
+) -> Option<Alternate> {
+    let users = LazyCell::new(|| users_of_alternates(name, now));
+    let mut full = None;
+    for alternate in alternates {
+        match ask(&alternate, judge) {
+            Ok(claimed) if claimed.is_rightful => return Some(Alternate::Found(claimed)),
+            Err(e) if is_full(&e) && full.is_none() => {
+                let is_rightful = users.as_ref().is_none_or(|users| {
+                    let user = users.get(&alternate);
+                    user.is_some_and(|user| judge(*user))
+                });
+                full = is_rightful.then_some(alternate);
+            }
+            _ => {}
+        }
+    }
+    full.map(Alternate::Full)
+}
+
+/// The users of the listeners on alternates of a name; none, where a sandbox forbids the question.
+/// `None`: questions took too much of the time lately, and it is not asked `now` all the same.
+fn users_of_alternates(name: &str, now: bool) -> Option<HashMap<String, Credentials>> {
+    let begun = clock::monotonic();
+    if !lock(&KNOWN).asking.is_left(begun) && !now {
+        return None;
+    }
+    let users = owners(&format!("{name}/"), SocketKind::Listener).unwrap_or_default();
+    let end = clock::monotonic();
+    lock(&KNOWN).asking.spend(end.since(begun), end);
+    Some(users)
 }
 
 fn remember(name: &str, alternate: &str) {
@@ -386,7 +451,7 @@ mod tests {
     fn a_free_name_is_claimed_and_found() {
         let name = fresh_name();
         assert_eq!(
-            find(&name, &|_| true).unwrap_err().kind(),
+            io::Error::from(find(&name, &|_| true).unwrap_err()).kind(),
             io::ErrorKind::ConnectionRefused
         );
         let _listener = claim_slot(&name, &|_| true).unwrap();
@@ -441,6 +506,26 @@ mod tests {
         let _stopped = SeqListener::bind(&name).unwrap();
         while SeqSocket::connect(&name).is_ok() {}
         assert!(claim_slot(&name, &|_| true).is_none());
+    }
+
+    #[test]
+    fn an_alternate_whose_owner_does_not_accept_connections_keeps_the_name() {
+        let name = fresh_name();
+        let _squatter = SeqListener::bind(&name).unwrap();
+        let _owner = claim_beside_squatter(&name);
+        let court = Court::saying(&[false, true]);
+        let alternate = find(&name, &|_| court.judge()).unwrap().name;
+        while SeqSocket::connect(&alternate).is_ok() {}
+        // The kernel tells no PID of the owner.
+        let judge = |owner: Credentials| owner.pid == 0;
+        let found = find(&name, &judge);
+        assert!(
+            matches!(&found, Err(NotFound::Full(full)) if *full == alternate),
+            "{found:?}"
+        );
+        assert!(claim_slot(&name, &judge).is_none());
+        // A stranger's alternate that is full is nobody's.
+        assert_eq!(find(&name, &|_| false).unwrap().name, name);
     }
 
     /// The owner of an alternate is found while another process tries the name, which is free by

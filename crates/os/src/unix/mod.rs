@@ -26,7 +26,7 @@ use crate::thread::uncancellable;
 pub use dgram::Dgram;
 pub use discard::discard;
 pub use identity::{Identity, LocalUser, Relation};
-pub use owner::{SocketKind, owner_of};
+pub use owner::{SocketKind, owner_of, owners};
 pub use privilege::{first_open_port, may_have_low_ports, may_peer_have_low_ports};
 pub use seq::{MAX_DESCRIPTORS, SeqListener, SeqName, SeqSocket, Waiting};
 

@@ -1,6 +1,7 @@
 //! Whose socket has an abstract name: asked of the kernel, since a socket for single messages does
 //! not tell (`sock_diag(7)`).
 
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::io;
 
@@ -65,32 +66,68 @@ impl SocketKind {
 /// # Errors
 /// A sandbox that forbids netlink, or a kernel without `CONFIG_UNIX_DIAG` or before 5.3.
 pub fn owner_of(name: &str, kind: SocketKind) -> io::Result<Option<Credentials>> {
+    let wanted = [b"\0", name.as_bytes()].concat();
+    let mut found = None;
+    each_owner(kind, &|name| name == wanted, &mut |_, owner| {
+        found = Some(owner);
+        false
+    })?;
+    Ok(found)
+}
+
+/// The users of all sockets of a kind whose abstract names begin so, as [`owner_of`] tells them.
+///
+/// # Errors
+/// Those of [`owner_of`].
+pub fn owners(prefix: &str, kind: SocketKind) -> io::Result<HashMap<String, Credentials>> {
+    let prefix = [b"\0", prefix.as_bytes()].concat();
+    let mut found = HashMap::new();
+    each_owner(
+        kind,
+        &|name| name.starts_with(&prefix),
+        &mut |name, owner| {
+            found.insert(String::from_utf8_lossy(&name[1..]).into_owned(), owner);
+            true
+        },
+    )?;
+    Ok(found)
+}
+
+/// Gives the `wanted` names of sockets of a kind to `each`, until that has enough.
+fn each_owner(
+    kind: SocketKind,
+    wanted: &dyn Fn(&[u8]) -> bool,
+    each: &mut dyn FnMut(&[u8], Credentials) -> bool,
+) -> io::Result<()> {
     let fd = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, SOCK_DIAG)?;
     netlink::send(&fd, &request(kind))?;
-    let wanted = [b"\0", name.as_bytes()].concat();
     loop {
         let part = netlink::receive(&fd, ROOM)?;
         let mut rest = &part[..];
         while let Some((message, body, next)) = split(rest) {
             rest = next;
             match c_int::from(message) {
-                libc::NLMSG_DONE => return Ok(None),
+                libc::NLMSG_DONE => return Ok(()),
                 libc::NLMSG_ERROR => return Err(netlink::error(body)),
                 _ => {}
             }
             let Some(attributes) = body.get(FIXED..).filter(|_| kind.is_in(body)) else {
                 continue;
             };
-            if netlink::attribute(attributes, NAME) != Some(&wanted) {
+            let name = netlink::attribute(attributes, NAME);
+            let Some(name) = name.filter(|name| wanted(name)) else {
                 continue;
-            }
+            };
             let uid = netlink::attribute(attributes, UID).and_then(|bytes| word(bytes, 0));
             let uid = uid.ok_or(io::ErrorKind::Unsupported)?;
-            return Ok(Some(Credentials {
+            let owner = Credentials {
                 pid: 0,
                 uid,
                 process: None,
-            }));
+            };
+            if !each(name, owner) {
+                return Ok(());
+            }
         }
         if part.is_empty() || !rest.is_empty() {
             return Err(io::ErrorKind::InvalidData.into());
@@ -140,6 +177,10 @@ mod tests {
         let second = Dgram::bind(&name).expect("free");
         drop(first);
         assert_eq!([user(&name, messages), user(&name, listener)], [own, None]);
+        let owners = owners(&name, SocketKind::Messages).expect("netlink");
+        let mut names: Vec<_> = owners.into_keys().collect();
+        names.sort_unstable();
+        assert_eq!(names, [name.clone(), format!("{name}/longer")]);
         drop((second, longer));
         assert_eq!(user(&name, messages), None);
     }

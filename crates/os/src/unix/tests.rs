@@ -1,3 +1,4 @@
+use std::fs;
 use std::io::IoSlice;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ fn as_many_connections_wait_as_is_said() {
     let name = unique("waiting");
     let _listener = SeqListener::bind(&name).expect("bind");
     let waiting = (0..).take_while(|_| SeqSocket::connect(&name).is_ok());
-    let of_system = std::fs::read_to_string("/proc/sys/net/core/somaxconn").expect("a number");
+    let of_system = fs::read_to_string("/proc/sys/net/core/somaxconn").expect("a number");
     let of_system: usize = of_system.trim().parse().expect("a number");
     assert_eq!(
         waiting.count(),

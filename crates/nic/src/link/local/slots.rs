@@ -20,7 +20,7 @@ use super::{NAMES, SLOTS, slot_names};
 use crate::Error;
 use crate::base::sync::lock;
 use crate::base::time_share::TimeShare;
-use crate::services::claims::{self, Attempt, Claimed};
+use crate::services::claims::{self, Attempt, Claimed, NotFound};
 
 /// Number of users among which slots are shared.
 const SHARE: u64 = 4;
@@ -118,7 +118,7 @@ fn claim_rightfully(slot: u16, identity: Identity) -> io::Result<Attempt<SeqList
     claims::claim::<SeqName>(&slot_name(slot), &judge)
 }
 
-fn find(slot: u16, identity: Identity) -> io::Result<Claimed> {
+fn find(slot: u16, identity: Identity) -> Result<Claimed, NotFound> {
     claims::find(&slot_name(slot), &|owner| {
         is_rightful(slot, owner, identity)
     })
@@ -130,12 +130,15 @@ fn find(slot: u16, identity: Identity) -> io::Result<Claimed> {
 /// # Errors
 /// ECONNREFUSED: nobody has it. EAGAIN: too many connections wait there.
 pub(super) fn connect(slot: u16, identity: Identity, patience: Duration) -> io::Result<SeqSocket> {
-    match find(slot, identity) {
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-            SeqSocket::connect_within(&slot_name(slot), patience)
-        }
-        found => found.map(|claimed| claimed.socket),
-    }
+    let full = match find(slot, identity) {
+        Err(NotFound::Full(name)) => name,
+        found => return Ok(found?.socket),
+    };
+    let socket = SeqSocket::connect_within(&full, patience)?;
+    let is_owner = full == slot_name(slot) || is_rightful(slot, socket.peer()?, identity);
+    is_owner
+        .then_some(socket)
+        .ok_or_else(|| io::ErrorKind::WouldBlock.into())
 }
 
 /// Whether a process has a slot. The connection that this takes ends at once, before a hello.
@@ -146,26 +149,30 @@ pub(super) fn connect(slot: u16, identity: Identity, patience: Duration) -> io::
 pub(super) fn is_owner(slot: u16, claimant: Credentials, identity: Identity) -> bool {
     match find(slot, identity) {
         Ok(claimed) => claimed.owner == claimant,
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-            let user = listening_user(slot, identity);
+        Err(NotFound::Full(name)) => {
+            let user = listening_user(slot, &name, identity);
             user.is_some() && user == identity.user(claimant)
         }
-        Err(_) => false,
+        Err(NotFound::Other(_)) => false,
     }
 }
 
-/// The user that listens on the name of a slot. `None`: nobody with a number here, or the kernel
-/// was asked for so long lately that it has to wait: it looks at all Unix sockets.
-fn listening_user(slot: u16, identity: Identity) -> Option<u32> {
+/// The user that listens on the name of a slot, or with a right to it on an alternate. `None`:
+/// nobody with a number here, or the kernel was asked for so long lately that it has to wait: it
+/// looks at all Unix sockets.
+fn listening_user(slot: u16, name: &str, identity: Identity) -> Option<u32> {
     static ASKING: Mutex<TimeShare> = Mutex::new(TimeShare::new(PART, SAVED));
     let begun = clock::monotonic();
     if !lock(&ASKING).is_left(begun) {
         return None;
     }
-    let owner = owner_of(&slot_name(slot), SocketKind::Listener);
+    let owner = owner_of(name, SocketKind::Listener);
     let now = clock::monotonic();
     lock(&ASKING).spend(now.since(begun), now);
-    owner.ok().flatten().and_then(|owner| identity.user(owner))
+    let owner = owner.ok().flatten();
+    let owner =
+        owner.filter(|owner| name == slot_name(slot) || is_rightful(slot, *owner, identity));
+    owner.and_then(|owner| identity.user(owner))
 }
 
 #[cfg(test)]
