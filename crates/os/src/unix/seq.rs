@@ -55,8 +55,8 @@ pub struct SeqListener {
 }
 
 impl SeqListener {
-    /// Connections that wait to be accepted, at most: the kernel lets one more wait than the backlog
-    /// that was asked for.
+    /// Connections that wait to be accepted, at most: the kernel lets one more wait than the
+    /// backlog that was asked for.
     pub const MOST_WAITING: usize = BACKLOG as usize + 1;
 
     /// Claims an abstract name (without the leading NUL) and listens.
