@@ -3,40 +3,30 @@
 //! A short message passes some six locks from the call that posts it to the poll that finds it, all
 //! of them free. With the locks of the standard library they take half of its time: each takes two
 //! locked instructions, one to take it and one to give it back. This one takes one. It is given
-//! back with a plain store, and only then its owner looks whether somebody waits; it may miss one
-//! that began to at that very moment. So nobody sleeps for longer than `LONGEST` at a time. A
-//! thread that takes it alone, again and again, soon needs no locked instruction at all (`bias`).
+//! back with a plain store, and only then its owner looks whether a thread waits (`word`). A thread
+//! that takes it alone, again and again, soon needs no locked instruction at all (`bias`).
 
 mod bias;
 #[cfg(test)]
 mod model;
 #[cfg(test)]
 mod tests;
+mod word;
 
 use std::cell::UnsafeCell;
 use std::fmt;
-use std::hint::spin_loop;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
 use self::bias::{Bias, BiasedEntry};
-
-/// Looks at a lock that is taken before it is slept for.
-const SPINS: u32 = 100;
-/// Nanoseconds that one sleeps for a lock at most before one looks again.
-const LONGEST: i64 = 200_000;
-
-const FREE: u32 = 0;
-const TAKEN: u32 = 1;
+use self::word::Word;
 
 /// A value that one thread at a time works with. A panic with the lock in hand opens it to others,
 /// where it does not end the process: the value is to be whole between any two steps.
 pub struct Lock<T> {
-    state: AtomicU32,
+    word: Word<AtomicU32>,
     bias: Bias,
-    /// Threads sleep for it, or are about to, that nobody has woken yet.
-    sleepers: AtomicBool,
     value: UnsafeCell<T>,
 }
 
@@ -49,9 +39,8 @@ impl<T> Lock<T> {
     /// A lock that nobody has.
     pub const fn new(value: T) -> Self {
         Self {
-            state: AtomicU32::new(FREE),
+            word: Word::new(),
             bias: Bias::new(),
-            sleepers: AtomicBool::new(false),
             value: UnsafeCell::new(value),
         }
     }
@@ -62,9 +51,7 @@ impl<T> Lock<T> {
         if let Some(place) = self.bias.enter() {
             return LockGuard::of(self, Some(place));
         }
-        if self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
-            self.wait();
-        }
+        self.word.take();
         self.bias.settle();
         LockGuard::of(self, None)
     }
@@ -75,71 +62,21 @@ impl<T> Lock<T> {
         if let Some(place) = self.bias.enter() {
             return Some(LockGuard::of(self, Some(place)));
         }
-        let seems_free = self.state.load(Ordering::Relaxed) == FREE && !self.bias.is_inside();
-        if !seems_free || self.state.swap(TAKEN, Ordering::Acquire) == TAKEN {
+        let seems_free = self.word.seems_free() && !self.bias.is_inside();
+        if !seems_free || !self.word.tries() {
             return None;
         }
         self.bias.settle();
         Some(LockGuard::of(self, None))
     }
 
-    #[cold]
-    fn wait(&self) {
-        for _ in 0..SPINS {
-            if self.takes() {
-                return;
-            }
-            spin_loop();
-        }
-        while !self.takes() {
-            self.sleepers.store(true, Ordering::Relaxed);
-            self.sleep();
-        }
-    }
-
-    fn takes(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == FREE
-            && self.state.swap(TAKEN, Ordering::Acquire) == FREE
-    }
-
-    fn sleep(&self) {
-        let longest = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: LONGEST,
-        };
-        let how = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word and the time are live, and the kernel only reads them. Whatever it says,
-        // one looks again.
-        unsafe {
-            libc::syscall(
-                libc::SYS_futex,
-                self.state.as_ptr(),
-                how,
-                TAKEN,
-                &raw const longest,
-            )
-        };
-    }
-
     #[inline]
     fn unlock(&self, place: Option<&BiasedEntry<'_>>) {
         if let Some(place) = place {
-            return place.leave();
+            place.leave();
+        } else {
+            self.word.give_back();
         }
-        self.state.store(FREE, Ordering::Release);
-        if self.sleepers.load(Ordering::Relaxed) {
-            self.wake();
-        }
-    }
-
-    /// Wakes all that sleep: those that do not get the lock sleep again. Until then it is given
-    /// back without a system call, however long the woken threads wait for a processor.
-    #[cold]
-    fn wake(&self) {
-        self.sleepers.store(false, Ordering::Relaxed);
-        let how = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: takes an address by which waiters are found, and does not look there.
-        unsafe { libc::syscall(libc::SYS_futex, self.state.as_ptr(), how, i32::MAX) };
     }
 }
 

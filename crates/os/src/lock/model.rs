@@ -1,15 +1,17 @@
-//! A lock that leans to a thread, in a model checker. A barrier that one side makes both have is a
-//! barrier on both sides.
+//! Locks in a model checker. In the model of a biased lock, a barrier that one side makes both sides
+//! have is a barrier on both sides. In that of a lock that threads sleep for, a sleep that nobody
+//! ends lasts for ever: loom reports a lost wake-up as a deadlock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use loom::cell::UnsafeCell;
-use loom::sync::Mutex;
-use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
+use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, fence};
+use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use super::bias::{NOBODY, PLACES, Words, end, enter};
+use super::word::{Futex, Word};
 
 /// Two threads, whose places are 0 and 1.
 const OWNER: usize = 64;
@@ -147,4 +149,116 @@ fn a_former_owner_does_not_speak_for_the_next() {
         // SAFETY: the others have ended.
         assert_eq!(lock.value.with(|value| unsafe { *value }), 3);
     });
+}
+
+/// A word and its queue in the kernel, which compares the word and queues the thread under a lock.
+/// A sleep ends by a wake-up only.
+struct Slept {
+    word: AtomicU32,
+    queue: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Slept {
+    fn new() -> Self {
+        Self {
+            word: AtomicU32::new(0),
+            queue: Mutex::new(()),
+            woken: Condvar::new(),
+        }
+    }
+}
+
+impl Futex for Slept {
+    const SPINS: u32 = 1;
+
+    fn load(&self, order: Ordering) -> u32 {
+        self.word.load(order)
+    }
+
+    /// By a swap, since loom does not order a store behind the swaps of other threads that found
+    /// what the store replaces.
+    fn store(&self, value: u32, order: Ordering) {
+        self.word.swap(value, order);
+    }
+
+    fn swap(&self, value: u32, order: Ordering) -> u32 {
+        self.word.swap(value, order)
+    }
+
+    fn fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    fn sleep(&self, value: u32) {
+        let queue = self.queue.lock().unwrap();
+        if self.word.load(Ordering::Relaxed) == value {
+            drop(self.woken.wait(queue).unwrap());
+        }
+    }
+
+    fn wake(&self) {
+        drop(self.queue.lock().unwrap());
+        self.woken.notify_all();
+    }
+}
+
+/// A lock that leans to nobody.
+struct Unbiased {
+    word: Word<Slept>,
+    value: UnsafeCell<u32>,
+}
+
+impl Unbiased {
+    #[expect(clippy::arc_with_non_send_sync, reason = "loom's threads take turns")]
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            word: Word::of(Slept::new(), Slept::new()),
+            value: UnsafeCell::new(0),
+        })
+    }
+
+    /// Takes the lock some times. The last owner may miss a request that is made at that very
+    /// moment, so this looks for it as the next owner does.
+    fn add(&self, times: u32) {
+        for _ in 0..times {
+            self.word.take();
+            // SAFETY: loom finds out if this is wrong.
+            self.value.with_mut(|value| unsafe { *value += 1 });
+            self.word.give_back();
+        }
+        fence(Ordering::SeqCst);
+        self.word.answer();
+    }
+}
+
+/// Each thread takes the lock some times.
+fn sleep_for_it<const THREADS: usize>(preemptions: usize, times: [u32; THREADS]) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(move || {
+        let lock = Unbiased::new();
+        let threads = times.map(|times| {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || lock.add(times))
+        });
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        // SAFETY: the others have ended.
+        let value = lock.value.with(|value| unsafe { *value });
+        assert_eq!(value, times.iter().sum::<u32>());
+    });
+}
+
+/// A wake-up may come when the thread that requested it does not sleep yet.
+#[test]
+fn a_thread_that_is_about_to_sleep_is_woken_though_the_owner_takes_the_lock_again() {
+    sleep_for_it(3, [3, 1]);
+}
+
+/// A wake-up is for all threads, and those that do not get the lock request another one.
+#[test]
+fn each_of_several_sleepers_gets_the_lock() {
+    sleep_for_it(2, [2, 1, 1]);
 }

@@ -1,7 +1,8 @@
+use std::hint::spin_loop;
 use std::sync::Barrier;
-use std::sync::atomic::AtomicBool;
 #[cfg(target_arch = "x86_64")]
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 #[cfg(target_arch = "x86_64")]
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ fn a_thread_that_waits_long_gets_the_lock_in_the_end() {
             });
         }
         asleep.wait();
-        while !lock.sleepers.load(Ordering::Relaxed) {
+        while !lock.word.is_asked() {
             thread::yield_now();
         }
         drop(guard);
@@ -48,13 +49,13 @@ fn a_thread_that_waits_long_gets_the_lock_in_the_end() {
     assert!(lock.try_lock().is_some());
 }
 
-/// A woken thread may wait for a processor for long: until it sleeps again nobody wakes it.
+/// A woken thread may wait for a processor for long: until it asks again nobody wakes it.
 #[test]
 fn a_thread_that_sleeps_for_the_lock_is_woken_once() {
     let lock = Lock::new(());
-    lock.sleepers.store(true, Ordering::Relaxed);
+    lock.word.ask();
     drop(lock.lock());
-    assert!(!lock.sleepers.load(Ordering::Relaxed));
+    assert!(!lock.word.is_asked());
 }
 
 /// A wake-up that is missed costs a little time and no more.
