@@ -208,7 +208,8 @@ fn nap(nic: &Nic, what: NapFor, length: Duration, events: &mut Vec<Readiness>) -
     let sleeper = &nic.services.sleeper;
     let (last, rounds) = (sleeper.polls().last(), sleeper.polls().rounds());
     take_nap(nic, what, length, events);
-    let is_polled = sleeper.polls().last() != last;
+    // Visits may have ended as well.
+    let is_polled = sleeper.polls().last() > last;
     if is_polled && sleeper.polls().rounds() == rounds {
         let now = clock::monotonic();
         nic.progress.lock().run_everywhere(nic, now);

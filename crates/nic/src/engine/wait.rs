@@ -196,6 +196,8 @@ impl Nic {
                 }
             }
             door.check_blocks()?;
+            // The leader may have gone on with its event, and this one's is the thread's work then.
+            sleeper.end_nap();
             if lead.follow(fd, would_lead) == Woken::Interrupted {
                 return Err(io::Error::from_raw_os_error(libc::EINTR));
             }

@@ -145,8 +145,9 @@ impl Polls {
         } else {
             time.max(JUST_NOW)
         };
+        let has_ended = self.first.load(Ordering::Relaxed) == u64::MAX;
         let close = now.since(since) < time;
-        if !close {
+        if !close || has_ended {
             self.first.store(now.0, Ordering::Relaxed);
             self.thread.store(this_thread(), Ordering::Relaxed);
         }
@@ -210,6 +211,7 @@ impl Polls {
     /// A program that has polled turns to something else: the next poll begins anew.
     pub(crate) fn end_visits(&self) {
         self.last.store(0, Ordering::Relaxed);
+        self.returned.store(0, Ordering::Relaxed);
     }
 
     /// The process exits: nothing is left to programs from here on.

@@ -111,7 +111,8 @@ impl Sleeper {
         self.end_nap();
     }
 
-    fn end_nap(&self) {
+    /// Ends a nap of the thread, if it takes one.
+    pub(crate) fn end_nap(&self) {
         fence(Ordering::SeqCst);
         if self.napping.swap(false, Ordering::Relaxed) {
             self.alarm.ring();

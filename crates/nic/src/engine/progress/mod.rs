@@ -342,6 +342,7 @@ impl RoundState {
     /// woken for each answer, perhaps on the processor that the program spins on.
     fn await_answer(&mut self, nic: &Nic) {
         if !self.hot.hides_connections() {
+            nic.services.sleeper.polls().expect_answers(false);
             return;
         }
         let paid = self.answers.tries() && self.look_for_answer(nic);
@@ -438,11 +439,14 @@ fn give_way(nic: &Nic) -> Duration {
 
 /// Does what `Engine::await_answer` says.
 pub(super) fn await_answer(nic: &Nic) {
-    if !nic.services.sleeper.polls().expects_answers() {
+    let polls = nic.services.sleeper.polls();
+    // Beside a thread that polls all the time, others need not wait for its rounds.
+    if !polls.expects_answers() || !polls.are_own() {
         return;
     }
-    if let Some(mut progress) = lock_soon(&nic.progress, clock::monotonic) {
-        progress.await_answer(nic);
+    match lock_soon(&nic.progress, clock::monotonic) {
+        Some(mut progress) => progress.await_answer(nic),
+        None => nic.services.sleeper.end_visits(),
     }
 }
 

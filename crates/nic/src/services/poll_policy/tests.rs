@@ -22,6 +22,8 @@ enum Do {
     EndsCopy,
     /// The device thread works on the program's processor, for so long, in microseconds.
     ThreadWorks(u64),
+    /// It has looked for an answer in vain, and watches its memory.
+    Watches,
     /// It goes to sleep on a channel.
     Sleeps,
     /// The process exits.
@@ -29,7 +31,7 @@ enum Do {
 }
 use Do::{
     BeginsCopy, Computes, Copies, EndsCopy, Exits, PollsFor, PollsInLots, PollsInVain, PollsOnce,
-    Sleeps, ThreadWorks,
+    Sleeps, ThreadWorks, Watches,
 };
 
 /// A virtual day, in which a program does one thing after the other.
@@ -82,6 +84,7 @@ impl Day {
                 self.advance(1000 * us);
                 self.polls.on_thread_worked(woken, self.now);
             }
+            Watches => self.polls.end_visits(),
             Sleeps => self.polls.end_streak(),
             Exits => self.polls.leave(),
         }
@@ -405,6 +408,31 @@ fn polls_over_tcp_are_close_though_each_takes_microseconds() {
         program.look(poll);
         assert_eq!(program.day.says(), "visits", "it was away");
     }
+}
+
+#[test]
+fn a_program_that_watches_its_memory_has_ended_its_visits_and_begins_anew() {
+    run(&[
+        (PollsFor(100), "polls"),
+        (Copies(5), "polls"),
+        (Watches, "nothing"),
+        (PollsInVain, "visits"),
+        (PollsFor(49), "visits"),
+        (PollsFor(1), "polls"),
+    ]);
+}
+
+#[test]
+fn a_program_that_has_slept_and_polls_on_without_a_gap_polls() {
+    run(&[
+        (PollsFor(100), "polls"),
+        (Sleeps, "nothing"),
+        (PollsInVain, "visits"),
+        (Computes(20), "visits, away"),
+        (PollsInVain, "visits"),
+        (Computes(31), "visits, away"),
+        (PollsInVain, "polls"),
+    ]);
 }
 
 #[test]
