@@ -36,6 +36,9 @@ use crate::wire::{AtomicEth, NakCode, Packet, Reth};
 /// Below this many bytes packets are as fast: a copy between processes begins with a microsecond of
 /// looking for pages.
 pub const MIN_RENDEZVOUS: u32 = 8 << 10;
+/// In a stream SENDs of this many bytes at most are copied twice, at both ends at the same time,
+/// if there is a fast way for that. One copy of more takes less time.
+pub(super) const MOST_COPIED: u32 = 8 << 10;
 /// Above it the step that fetches would hold up others for long.
 pub const MAX_RENDEZVOUS: u32 = 16 << 20;
 /// Bytes that are fetched at once: in between the requester may take its memory back.
@@ -61,9 +64,8 @@ pub struct Rendezvous {
 pub(super) struct RendezvousSender {
     /// Token that makes a rendezvous valid; none: no work request goes so.
     pub(super) token: Option<u64>,
-    /// Most bytes of a plain SEND that goes some other way, see
-    /// [`RcQp::set_rendezvous_threshold`].
-    pub(super) threshold: u32,
+    /// See [`RcQp::set_rendezvous_threshold`].
+    threshold: u32,
     back_off: BackOff,
 }
 
@@ -81,7 +83,7 @@ impl RendezvousSender {
             return None;
         };
         let threshold = if wr.op == SendOp::Send {
-            self.threshold
+            self.threshold()
         } else {
             0
         };
@@ -98,6 +100,14 @@ impl RendezvousSender {
     pub(super) fn token_of(&self, length: u32, threshold: u32) -> Option<u64> {
         let lengths = MIN_RENDEZVOUS.max(threshold + 1)..=MAX_RENDEZVOUS;
         self.token.filter(|_| lengths.contains(&length))
+    }
+
+    /// Most bytes of a plain SEND in a stream that goes some other way.
+    pub(super) fn threshold(&self) -> u32 {
+        match self.tries() {
+            true => self.threshold.min(MOST_COPIED),
+            false => self.threshold,
+        }
     }
 
     /// Whether a rendezvous is to be tried, after the last refusal.
@@ -120,8 +130,9 @@ impl RcQp {
         }
     }
 
-    /// SENDs of `bytes` bytes or less that are posted from here on do not go by rendezvous: there
-    /// is a faster way for them. [`prepare_long`](Self::prepare_long) excepts those that are alone.
+    /// There is a faster way than packets for SENDs of `bytes` bytes or less that are posted from
+    /// here on. They go by rendezvous only if they are longer than [`MOST_COPIED`] or alone
+    /// ([`prepare_long`](Self::prepare_long)), and the peer can fetch them.
     pub fn set_rendezvous_threshold(&mut self, bytes: u32) {
         self.requester.rendezvous.threshold = bytes;
     }

@@ -71,10 +71,9 @@ impl RcQp {
         }
         let length = payload_of(&self.shared, send)?;
         let rendezvous = &self.requester.rendezvous;
-        // One copy takes less time than two, one after the other. In a stream both ends copy at the
-        // same time.
+        // One copy takes less time than two, one after the other.
         let is_alone = !self.is_unanswered() && rendezvous.tries();
-        let threshold = if is_alone { 0 } else { rendezvous.threshold };
+        let threshold = if is_alone { 0 } else { rendezvous.threshold() };
         let token = rendezvous.token_of(length, threshold);
         // The general way counts the messages until the next try, and takes what is fetched in
         // several parts.
