@@ -318,3 +318,27 @@ enum RendezvousDestination {
 fn may_write(shared: &QpShared, to: Option<&Reth>, len: u32) -> bool {
     to.is_none_or(|reth| reth.length == len && allows(shared, Access::REMOTE_WRITE))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sends_of_a_stream_are_fetched_from_a_length_on_unless_the_peer_cannot() {
+        let mut sender = RendezvousSender {
+            token: Some(7),
+            threshold: 16 << 10,
+            ..RendezvousSender::default()
+        };
+        let is_fetched = |sender: &RendezvousSender, length| {
+            let threshold = sender.threshold();
+            sender.token_of(length, threshold).is_some()
+        };
+        assert!(!is_fetched(&sender, MOST_COPIED) && is_fetched(&sender, MOST_COPIED + 1));
+        sender.back_off.on_refused();
+        assert!(!is_fetched(&sender, 16 << 10) && is_fetched(&sender, (16 << 10) + 1));
+        sender.back_off = BackOff::default();
+        sender.threshold = 0;
+        assert!(is_fetched(&sender, MIN_RENDEZVOUS) && !is_fetched(&sender, MIN_RENDEZVOUS - 1));
+    }
+}
