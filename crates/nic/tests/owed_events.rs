@@ -52,7 +52,7 @@ fn talk(peer: &Peer, channel: &CompChannel, times: usize) -> [bool; 2] {
     peer.end.cq.req_notify(false);
     peer.send(1, ENDS);
     let is_told = readable_within(channel.fd(), Duration::ZERO);
-    let is_done = peer.end.cq.poll(1, &mut |_, _| ()).unwrap() > 0;
+    let is_done = peer.end.cq.poll(1, &mut |_, _| ()).expect("no overflow") > 0;
     [is_done, is_told]
 }
 
@@ -67,7 +67,7 @@ fn wait_for_completions(peer: &Peer, channel: &CompChannel, count: usize) {
             taken += 1;
             received += usize::from(wc.wr_id == RECEIVED);
         };
-        while peer.end.cq.poll(1, each).unwrap() > 0 {}
+        while peer.end.cq.poll(1, each).expect("no overflow") > 0 {}
         for _ in 0..received {
             peer.receive();
         }

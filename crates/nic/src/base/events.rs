@@ -27,8 +27,8 @@ pub(crate) trait Owned {
 /// count stands for one queued event, so every kind of waiting (blocking, `O_NONBLOCK`, poll, epoll
 /// in both modes) loses no wake-up.
 ///
-/// A count may be *owed*: the thread that pushes the event is about to take it, and then it costs no
-/// system call. Somebody [pays](Self::pay) in a while what was not taken.
+/// A count may be *owed*: the thread that pushes the event is about to take it, and then it costs
+/// no system call. Somebody [pays](Self::pay) in a while what was not taken.
 #[derive(Debug)]
 pub(crate) struct EventQueue<T: Owned> {
     fd: EventFd,

@@ -88,7 +88,7 @@ impl LowPorts {
             );
             return Err(Error::new(libc::EACCES, reason));
         }
-        claims::contend(|| claims::claim::<LowName>(name, &|owner| self.is_rightful(owner)))
+        claims::contend(|| claims::claim::<LowName>(name, &|owner, _| self.is_rightful(owner)))
             .map_err(|e| Error::system("claim of an RDMA port", &e))
     }
 
@@ -129,7 +129,7 @@ impl LowPorts {
     }
 
     fn find(&self, name: &str) -> io::Result<Claimed> {
-        let found = claims::find(name, &|owner| self.is_rightful(owner))?;
+        let found = claims::find(name, &|owner, _| self.is_rightful(owner))?;
         if !found.is_rightful {
             tracing::debug!(target: "ferroce::cm", name, owner = ?found.owner, "a listener without the right to its port");
             return Err(io::ErrorKind::ConnectionRefused.into());

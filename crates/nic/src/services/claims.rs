@@ -81,7 +81,17 @@ impl From<NotFound> for io::Error {
 }
 
 /// Tells whether the process with these credentials has a right to a name.
-pub(crate) type Judge<'a> = &'a dyn Fn(Credentials) -> bool;
+pub(crate) type Judge<'a> = &'a dyn Fn(Credentials, Asked) -> bool;
+
+/// Whom the credentials of the holder of a name are from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The process, by a connection to it.
+    Holder,
+    /// The kernel, which tells the user alone: the process has bound the name, and does nothing
+    /// else, perhaps.
+    Kernel,
+}
 
 /// The names that the kernel listed last, and what was found by them.
 #[derive(Debug)]
@@ -172,7 +182,7 @@ impl BoundName for SeqName {
 
 /// What an attempt to claim a name came to.
 #[derive(Debug)]
-pub(crate) enum Attempt<T> {
+pub(crate) enum ClaimOutcome<T> {
     Claimed(T),
     /// A rightful process holds the name.
     Taken,
@@ -186,13 +196,13 @@ pub(crate) enum Attempt<T> {
 /// # Errors
 /// Those of an attempt.
 pub(crate) fn contend<T>(
-    mut attempt: impl FnMut() -> io::Result<Attempt<T>>,
+    mut attempt: impl FnMut() -> io::Result<ClaimOutcome<T>>,
 ) -> io::Result<Option<T>> {
     for _ in 0..RETURNS {
         match attempt()? {
-            Attempt::Claimed(claimed) => return Ok(Some(claimed)),
-            Attempt::Taken => return Ok(None),
-            Attempt::GaveWay => {
+            ClaimOutcome::Claimed(claimed) => return Ok(Some(claimed)),
+            ClaimOutcome::Taken => return Ok(None),
+            ClaimOutcome::GaveWay => {
                 let pause = random::u32() % (LONGEST_PAUSE - SHORTEST_PAUSE);
                 let pause = Duration::from_micros((SHORTEST_PAUSE + pause).into());
                 uncancellable(|| thread::sleep(pause));
@@ -200,8 +210,8 @@ pub(crate) fn contend<T>(
         }
     }
     match attempt()? {
-        Attempt::Claimed(claimed) => Ok(Some(claimed)),
-        Attempt::Taken | Attempt::GaveWay => Ok(None),
+        ClaimOutcome::Claimed(claimed) => Ok(Some(claimed)),
+        ClaimOutcome::Taken | ClaimOutcome::GaveWay => Ok(None),
     }
 }
 
@@ -209,20 +219,23 @@ pub(crate) fn contend<T>(
 ///
 /// # Errors
 /// Those of binding it, but EADDRINUSE.
-pub(crate) fn claim<B: BoundName>(name: &str, judge: Judge<'_>) -> io::Result<Attempt<B::Open>> {
+pub(crate) fn claim<B: BoundName>(
+    name: &str,
+    judge: Judge<'_>,
+) -> io::Result<ClaimOutcome<B::Open>> {
     // The holder may end between the two calls.
     for _ in 0..2 {
         if let Some(bound) = bind_free::<B>(name)? {
             return settle(name, name, bound, judge);
         }
         match holder(name, judge) {
-            Holder::Rightful => return Ok(Attempt::Taken),
-            Holder::Nobody => {}
-            Holder::Squatter => break,
+            NameHolder::Rightful => return Ok(ClaimOutcome::Taken),
+            NameHolder::Nobody => {}
+            NameHolder::Squatter => break,
         }
     }
     if !is_alone(name, judge) {
-        return Ok(Attempt::Taken);
+        return Ok(ClaimOutcome::Taken);
     }
     let alternate = format!("{name}/{:016x}", random::u64());
     let bound = B::bind(&alternate)?;
@@ -237,10 +250,10 @@ pub(crate) fn claim<B: BoundName>(name: &str, judge: Judge<'_>) -> io::Result<At
 pub(crate) fn claim_free<B: BoundName>(
     name: &str,
     judge: Judge<'_>,
-) -> io::Result<Attempt<B::Open>> {
+) -> io::Result<ClaimOutcome<B::Open>> {
     match bind_free::<B>(name)? {
         Some(bound) => settle(name, name, bound, judge),
-        None => Ok(Attempt::Taken),
+        None => Ok(ClaimOutcome::Taken),
     }
 }
 
@@ -259,11 +272,11 @@ fn settle<B: BoundName>(
     mine: &str,
     bound: B,
     judge: Judge<'_>,
-) -> io::Result<Attempt<B::Open>> {
+) -> io::Result<ClaimOutcome<B::Open>> {
     // A process that looks for the name asks on the name first. The owner of an alternate would
     // lose it to this process for as long as this one listens.
     if mine == name && !is_alone(name, judge) {
-        return Ok(Attempt::GaveWay);
+        return Ok(ClaimOutcome::GaveWay);
     }
     let open = bound.open()?;
     // Of two processes that claim at once, the later one to come here sees the other's name and
@@ -271,10 +284,10 @@ fn settle<B: BoundName>(
     let mut others = alternates(name, true);
     others.retain(|other| *other != mine);
     let is_mine = first_alternate(name, others, true, judge).is_none();
-    let is_free = mine == name || holder(name, judge) != Holder::Rightful;
+    let is_free = mine == name || holder(name, judge) != NameHolder::Rightful;
     Ok(match is_mine && is_free {
-        true => Attempt::Claimed(open),
-        false => Attempt::GaveWay,
+        true => ClaimOutcome::Claimed(open),
+        false => ClaimOutcome::GaveWay,
     })
 }
 
@@ -285,7 +298,7 @@ fn is_alone(name: &str, judge: Judge<'_>) -> bool {
 
 /// The holder of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holder {
+enum NameHolder {
     Nobody,
     /// A process with a right to the name, which may be about to listen.
     Rightful,
@@ -295,19 +308,19 @@ enum Holder {
 /// The holder of a name that was taken a moment ago. One that cannot be asked is a process that has
 /// not come to listen yet, that has no place for one more connection, or that squats on the name.
 /// The kernel tells its user.
-fn holder(name: &str, judge: Judge<'_>) -> Holder {
+fn holder(name: &str, judge: Judge<'_>) -> NameHolder {
     let owner = match ask(name, judge) {
         Ok(claimed) => Some(claimed.is_rightful),
         Err(_) => match owner_of(name, SocketKind::Connections) {
-            Ok(owner) => owner.map(judge),
+            Ok(owner) => owner.map(|owner| judge(owner, Asked::Kernel)),
             // A sandbox may forbid the question.
             Err(_) => Some(false),
         },
     };
     match owner {
-        None => Holder::Nobody,
-        Some(true) => Holder::Rightful,
-        Some(false) => Holder::Squatter,
+        None => NameHolder::Nobody,
+        Some(true) => NameHolder::Rightful,
+        Some(false) => NameHolder::Squatter,
     }
 }
 
@@ -319,7 +332,7 @@ fn ask(name: &str, judge: Judge<'_>) -> io::Result<Claimed> {
         name: name.to_owned(),
         socket,
         owner,
-        is_rightful: judge(owner),
+        is_rightful: judge(owner, Asked::Holder),
     })
 }
 
@@ -351,7 +364,7 @@ fn first_alternate(
             Err(e) if is_full(&e) && full.is_none() => {
                 let is_rightful = users.as_ref().is_none_or(|users| {
                     let user = users.get(&alternate);
-                    user.is_some_and(|user| judge(*user))
+                    user.is_some_and(|user| judge(*user, Asked::Kernel))
                 });
                 full = is_rightful.then_some(alternate);
             }

@@ -20,12 +20,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::AtomicU32;
 
 use self::bias::{Bias, BiasedEntry};
-use self::word::Word;
+use self::word::LockWord;
 
 /// A value that one thread at a time works with. A panic with the lock in hand opens it to others,
 /// where it does not end the process: the value is to be whole between any two steps.
 pub struct Lock<T> {
-    word: Word<AtomicU32>,
+    word: LockWord<AtomicU32>,
     bias: Bias,
     value: UnsafeCell<T>,
 }
@@ -39,7 +39,7 @@ impl<T> Lock<T> {
     /// A lock that nobody has.
     pub const fn new(value: T) -> Self {
         Self {
-            word: Word::new(),
+            word: LockWord::new(),
             bias: Bias::new(),
             value: UnsafeCell::new(value),
         }

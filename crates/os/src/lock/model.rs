@@ -1,6 +1,6 @@
-//! Locks in a model checker. In the model of a biased lock, a barrier that one side makes both sides
-//! have is a barrier on both sides. In that of a lock that threads sleep for, a sleep that nobody
-//! ends lasts for ever: loom reports a lost wake-up as a deadlock.
+//! Locks in a model checker. In the model of a biased lock, a barrier that one side makes both
+//! sides have is a barrier on both sides. In that of a lock that threads sleep for, a sleep that
+//! nobody ends lasts for ever: loom reports a lost wake-up as a deadlock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use super::bias::{NOBODY, PLACES, Words, end, enter};
-use super::word::{Futex, Word};
+use super::word::{Futex, LockWord};
 
 /// Two threads, whose places are 0 and 1.
 const OWNER: usize = 64;
@@ -205,7 +205,7 @@ impl Futex for Slept {
 
 /// A lock that leans to nobody.
 struct Unbiased {
-    word: Word<Slept>,
+    word: LockWord<Slept>,
     value: UnsafeCell<u32>,
 }
 
@@ -213,7 +213,7 @@ impl Unbiased {
     #[expect(clippy::arc_with_non_send_sync, reason = "loom's threads take turns")]
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            word: Word::of(Slept::new(), Slept::new()),
+            word: LockWord::of(Slept::new(), Slept::new()),
             value: UnsafeCell::new(0),
         })
     }

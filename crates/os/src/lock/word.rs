@@ -1,7 +1,7 @@
 //! The word that says whether a lock is taken, and how threads sleep until it is free.
 //!
-//! A thread that is about to sleep requests a wake-up in a second word, looks at the lock once more,
-//! and sleeps only while the request stands. An owner that gives the lock back and finds a request
+//! A thread that is about to sleep requests a wake-up in a second word, looks at the lock once
+//! more, and sleeps only while the request stands. An owner that gives it back and finds a request
 //! withdraws it and wakes all threads that sleep. Until a thread requests another wake-up, the lock
 //! is given back without a system call, however long the woken threads wait for a processor.
 //!
@@ -44,19 +44,19 @@ pub(super) trait Futex {
 
 /// The words of a lock that is not biased.
 #[derive(Debug)]
-pub(super) struct Word<F> {
+pub(super) struct LockWord<F> {
     state: F,
     /// [`ASKED`] while a thread that sleeps, or is about to, requests a wake-up.
     request: F,
 }
 
-impl Word<AtomicU32> {
+impl LockWord<AtomicU32> {
     pub(super) const fn new() -> Self {
         Self::of(AtomicU32::new(FREE), AtomicU32::new(QUIET))
     }
 }
 
-impl<F: Futex> Word<F> {
+impl<F: Futex> LockWord<F> {
     /// Both words are 0.
     pub(super) const fn of(state: F, request: F) -> Self {
         Self { state, request }

@@ -131,7 +131,7 @@ impl RcQp {
     }
 
     /// There is a faster way than packets for SENDs of `bytes` bytes or less that are posted from
-    /// here on. They go by rendezvous only if they are longer than [`MOST_COPIED`] or alone
+    /// here on. They go by rendezvous only if they are longer than 8 KiB or alone
     /// ([`prepare_long`](Self::prepare_long)), and the peer can fetch them.
     pub fn set_rendezvous_threshold(&mut self, bytes: u32) {
         self.requester.rendezvous.threshold = bytes;

@@ -20,7 +20,7 @@ use super::{NAMES, SLOTS, slot_names};
 use crate::Error;
 use crate::base::sync::lock;
 use crate::base::time_share::TimeShare;
-use crate::services::claims::{self, Attempt, Claimed, NotFound};
+use crate::services::claims::{self, Asked, ClaimOutcome, Claimed, NotFound};
 
 /// Number of users among which slots are shared.
 const SHARE: u64 = 4;
@@ -54,13 +54,16 @@ fn belongs(slot: u16, user: u32) -> bool {
 }
 
 /// Whether a slot belongs to the user of its owner. A user without a number here is given the
-/// benefit of the doubt.
-fn is_rightful(slot: u16, owner: Credentials, identity: Identity) -> bool {
-    identity.user(owner).is_none_or(|user| belongs(slot, user))
+/// benefit of the doubt, but not one that has only bound all names, perhaps: no slot would be left.
+fn is_rightful(slot: u16, owner: Credentials, asked: Asked, identity: Identity) -> bool {
+    match identity.user(owner) {
+        Some(user) => belongs(slot, user),
+        None => asked == Asked::Holder,
+    }
 }
 
 /// A way to claim a slot.
-type SlotClaim = fn(u16, Identity) -> io::Result<Attempt<SeqListener>>;
+type SlotClaim = fn(u16, Identity) -> io::Result<ClaimOutcome<SeqListener>>;
 
 /// Claims a free slot, chosen at random: numbers of a process that is gone should not soon mean
 /// another.
@@ -92,14 +95,16 @@ pub(super) fn claim(identity: Identity) -> Result<(u16, SeqListener), Error> {
 fn claim_first(
     ways: &[(&[u16], SlotClaim)],
     identity: Identity,
-) -> io::Result<Attempt<(u16, SeqListener)>> {
-    let mut attempt = Attempt::Taken;
+) -> io::Result<ClaimOutcome<(u16, SeqListener)>> {
+    let mut attempt = ClaimOutcome::Taken;
     for (slots, claim) in ways {
         for &slot in *slots {
             match claim(slot, identity)? {
-                Attempt::Claimed(listener) => return Ok(Attempt::Claimed((slot, listener))),
-                Attempt::GaveWay => attempt = Attempt::GaveWay,
-                Attempt::Taken => {}
+                ClaimOutcome::Claimed(listener) => {
+                    return Ok(ClaimOutcome::Claimed((slot, listener)));
+                }
+                ClaimOutcome::GaveWay => attempt = ClaimOutcome::GaveWay,
+                ClaimOutcome::Taken => {}
             }
         }
     }
@@ -107,20 +112,20 @@ fn claim_first(
 }
 
 /// Claims a slot whose name nobody has bound.
-fn claim_free(slot: u16, identity: Identity) -> io::Result<Attempt<SeqListener>> {
-    let judge = |owner| is_rightful(slot, owner, identity);
+fn claim_free(slot: u16, identity: Identity) -> io::Result<ClaimOutcome<SeqListener>> {
+    let judge = |owner, asked| is_rightful(slot, owner, asked, identity);
     claims::claim_free::<SeqName>(&slot_name(slot), &judge)
 }
 
 /// Claims a slot of the own set, also if another user holds its name.
-fn claim_rightfully(slot: u16, identity: Identity) -> io::Result<Attempt<SeqListener>> {
-    let judge = |owner| is_rightful(slot, owner, identity);
+fn claim_rightfully(slot: u16, identity: Identity) -> io::Result<ClaimOutcome<SeqListener>> {
+    let judge = |owner, asked| is_rightful(slot, owner, asked, identity);
     claims::claim::<SeqName>(&slot_name(slot), &judge)
 }
 
 fn find(slot: u16, identity: Identity) -> Result<Claimed, NotFound> {
-    claims::find(&slot_name(slot), &|owner| {
-        is_rightful(slot, owner, identity)
+    claims::find(&slot_name(slot), &|owner, asked| {
+        is_rightful(slot, owner, asked, identity)
     })
 }
 
@@ -135,7 +140,8 @@ pub(super) fn connect(slot: u16, identity: Identity, patience: Duration) -> io::
         found => return Ok(found?.socket),
     };
     let socket = SeqSocket::connect_within(&full, patience)?;
-    let is_owner = full == slot_name(slot) || is_rightful(slot, socket.peer()?, identity);
+    let is_owner =
+        full == slot_name(slot) || is_rightful(slot, socket.peer()?, Asked::Holder, identity);
     is_owner
         .then_some(socket)
         .ok_or_else(|| io::ErrorKind::WouldBlock.into())
@@ -170,8 +176,9 @@ fn listening_user(slot: u16, name: &str, identity: Identity) -> Option<u32> {
     let now = clock::monotonic();
     lock(&ASKING).spend(now.since(begun), now);
     let owner = owner.ok().flatten();
-    let owner =
-        owner.filter(|owner| name == slot_name(slot) || is_rightful(slot, *owner, identity));
+    let owner = owner.filter(|owner| {
+        name == slot_name(slot) || is_rightful(slot, *owner, Asked::Kernel, identity)
+    });
     owner.and_then(|owner| identity.user(owner))
 }
 
@@ -209,7 +216,7 @@ mod tests {
         let identity = Identity::read();
         let mut free = (1..=SLOTS).rev();
         let claimed = free.find_map(|slot| match claim_free(slot, identity) {
-            Ok(Attempt::Claimed(listener)) => Some((slot, listener)),
+            Ok(ClaimOutcome::Claimed(listener)) => Some((slot, listener)),
             _ => None,
         });
         let (slot, _listener) = claimed.expect("a free slot");

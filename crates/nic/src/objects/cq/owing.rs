@@ -1,9 +1,9 @@
 //! Completion channels that owe counts of events ([`EventQueue::push_owing`]).
 //!
 //! A thread that leads and makes an event itself is about to ask for it: most are of work that it
-//! has posted and that completes at once (a WRITE within the host, say). While the device thread naps the count is owed: to put it on the
-//! descriptor and take it from there costs two system calls. If the program does something else,
-//! the thread pays at the end of its nap.
+//! has posted and that completes at once (a WRITE within the host, say). While the device thread
+//! naps the count is owed: to put it on the descriptor and take it from there costs two system
+//! calls. If the program does something else, the device thread pays at the end of its nap.
 //!
 //! [`EventQueue::push_owing`]: crate::base::events::EventQueue::push_owing
 
@@ -16,8 +16,8 @@ use crate::base::sync::lock;
 /// The channels of a device that have ever owed a count.
 ///
 /// Invariant: what is owed when the device thread sleeps is paid.
-/// Enforced by: the order of two words. Who owes a count asks then whether the thread naps, and
-/// pays at once if not; the thread says that its nap has ended, and pays then.
+/// Enforced by: the order of two words. A thread that owes a count asks then whether the device
+/// thread naps, and pays at once if not; that one says that its nap has ended, and pays then.
 /// If broken: a program that waits in a `poll` of its own does not see its event.
 #[derive(Debug, Default)]
 pub(crate) struct OwingChannels {

@@ -39,44 +39,44 @@ fn claim_slot(name: &str, judge: Judge<'_>) -> Option<SeqListener> {
 /// Claims an alternate of a name on which a squatter listens.
 fn claim_beside_squatter(name: &str) -> SeqListener {
     let court = Court::saying(&[false, false, true]);
-    claim_slot(name, &|_| court.judge()).unwrap()
+    claim_slot(name, &|_, _| court.judge()).unwrap()
 }
 
 #[test]
 fn a_free_name_is_claimed_and_found() {
     let name = fresh_name();
     assert_eq!(
-        io::Error::from(find(&name, &|_| true).unwrap_err()).kind(),
+        io::Error::from(find(&name, &|_, _| true).unwrap_err()).kind(),
         io::ErrorKind::ConnectionRefused
     );
-    let _listener = claim_slot(&name, &|_| true).unwrap();
-    assert_eq!(find(&name, &|_| true).unwrap().name, name);
-    assert!(claim_slot(&name, &|_| true).is_none(), "it is taken");
+    let _listener = claim_slot(&name, &|_, _| true).unwrap();
+    assert_eq!(find(&name, &|_, _| true).unwrap().name, name);
+    assert!(claim_slot(&name, &|_, _| true).is_none(), "it is taken");
 }
 
 #[test]
 fn a_listener_without_a_right_counts_only_where_there_is_no_other() {
     let name = fresh_name();
     let _squatter = SeqListener::bind(&name).unwrap();
-    let found = find(&name, &|_| false).unwrap();
+    let found = find(&name, &|_, _| false).unwrap();
     assert_eq!(
         (found.name.as_str(), found.is_rightful),
         (name.as_str(), false)
     );
     let _owner = claim_beside_squatter(&name);
     let court = Court::saying(&[false, true]);
-    let found = find(&name, &|_| court.judge()).unwrap();
+    let found = find(&name, &|_, _| court.judge()).unwrap();
     assert!(found.is_rightful && is_alternate(&found.name), "{found:?}");
     // It is remembered, and the list is not read.
     let court = Court::saying(&[false, true]);
-    assert_eq!(find(&name, &|_| court.judge()).unwrap().name, found.name);
+    assert_eq!(find(&name, &|_, _| court.judge()).unwrap().name, found.name);
 }
 
 #[test]
 fn a_name_that_a_squatter_has_only_bound_counts_for_nothing() {
     let name = fresh_name();
     let _squatter = SeqName::bind(&name).unwrap();
-    let judge = |owner: Credentials| owner.pid != 0;
+    let judge = |_, asked| asked == Asked::Holder;
     let _owner = claim_slot(&name, &judge).unwrap();
     let found = find(&name, &judge).unwrap();
     assert!(is_alternate(&found.name));
@@ -90,9 +90,9 @@ fn a_name_that_a_squatter_has_only_bound_counts_for_nothing() {
 fn a_process_that_does_not_listen_yet_has_its_name() {
     let name = fresh_name();
     let starting = SeqName::bind(&name).unwrap();
-    assert!(claim_slot(&name, &|_| true).is_none());
+    assert!(claim_slot(&name, &|_, _| true).is_none());
     let _listener = starting.listen().unwrap();
-    assert_eq!(find(&name, &|_| true).unwrap().name, name);
+    assert_eq!(find(&name, &|_, _| true).unwrap().name, name);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_process_that_does_not_accept_connections_keeps_its_name() {
     let name = fresh_name();
     let _stopped = SeqListener::bind(&name).unwrap();
     while SeqSocket::connect(&name).is_ok() {}
-    assert!(claim_slot(&name, &|_| true).is_none());
+    assert!(claim_slot(&name, &|_, _| true).is_none());
 }
 
 #[test]
@@ -109,10 +109,9 @@ fn an_alternate_whose_owner_does_not_accept_connections_keeps_the_name() {
     let _squatter = SeqListener::bind(&name).unwrap();
     let _owner = claim_beside_squatter(&name);
     let court = Court::saying(&[false, true]);
-    let alternate = find(&name, &|_| court.judge()).unwrap().name;
+    let alternate = find(&name, &|_, _| court.judge()).unwrap().name;
     while SeqSocket::connect(&alternate).is_ok() {}
-    // The kernel tells no PID of the owner.
-    let judge = |owner: Credentials| owner.pid == 0;
+    let judge = |_, asked| asked == Asked::Kernel;
     let found = find(&name, &judge);
     assert!(
         matches!(&found, Err(NotFound::Full(full)) if *full == alternate),
@@ -120,7 +119,7 @@ fn an_alternate_whose_owner_does_not_accept_connections_keeps_the_name() {
     );
     assert!(claim_slot(&name, &judge).is_none());
     // A stranger's alternate that is full is nobody's.
-    assert_eq!(find(&name, &|_| false).unwrap().name, name);
+    assert_eq!(find(&name, &|_, _| false).unwrap().name, name);
 }
 
 /// The owner of an alternate is found while another process tries the name, which is free by
@@ -132,12 +131,12 @@ fn a_process_that_looks_for_an_alternate_does_not_listen() {
     let _owner = claim_beside_squatter(&name);
     drop(squatter);
     let found = RefCell::new(None);
-    let judge = |_| {
-        found.replace(Some(find(&name, &|_| true).map(|claimed| claimed.name)));
+    let judge = |_, _| {
+        found.replace(Some(find(&name, &|_, _| true).map(|claimed| claimed.name)));
         true
     };
     let claimed = claim_free::<SeqName>(&name, &judge).unwrap();
-    assert!(matches!(claimed, Attempt::GaveWay));
+    assert!(matches!(claimed, ClaimOutcome::GaveWay));
     let found = found.into_inner().expect("the alternate was asked");
     assert!(is_alternate(&found.unwrap()));
 }
@@ -176,7 +175,7 @@ fn claim_overtaken(times: usize) -> (bool, usize) {
     OVERTAKEN.set(times);
     let claimed = contend(|| {
         let court = Court::saying(&[false, OVERTAKEN.get() > 0, false]);
-        claim::<Overtaken>(&name, &|_| court.judge())
+        claim::<Overtaken>(&name, &|_, _| court.judge())
     });
     (claimed.unwrap().is_some(), OVERTAKEN.get())
 }

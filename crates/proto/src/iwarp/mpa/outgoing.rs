@@ -1,8 +1,9 @@
 //! ULPDUs to the byte stream: framing, and what is to be written next.
 //!
 //! Headers, pads and CRCs lie in a buffer of their own; payload stays where it is as long as
-//! nothing has to look at it, unless it is short. With CRCs or markers it is copied: a program may change its memory
-//! while TCP reads it, and a CRC of other bytes than those sent would end the connection.
+//! nothing has to look at it, unless it is short. With CRCs or markers it is copied: a program may
+//! change its memory while TCP reads it, and a CRC of other bytes than those sent would end the
+//! connection.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

@@ -21,8 +21,8 @@ use rows::{ALONE, ROWS};
 pub(in crate::system) use soak::add_of as add_soak;
 use victim::{DESCRIPTORS, Growth, Users, Victim, newcomer};
 
-/// A user that is neither a victim nor an attacker, but where slots are squatted on.
-const THIRD: User = User::Nobody;
+/// Users of whom one is neither a victim nor the attacker of a row.
+const THIRD: [User; 2] = [User::Nobody, User::Container];
 /// Seconds that an attack goes on, and longer on a busy machine, until its injections are made.
 const SECONDS: &str = "2";
 /// Seconds that a row may take on a busy machine.
@@ -100,7 +100,8 @@ fn attack(stage: &Stage, row: &Row) -> Outcome {
     newcomer(stage, &victim, row.victims.client)?;
     if !matches!(row.place, Place::Wire(_)) {
         // Its hello is checked, as it is another user's.
-        newcomer(stage, &victim, THIRD)?;
+        let third = THIRD.into_iter().find(|user| *user != row.attacker.0);
+        newcomer(stage, &victim, third.ok_or("no third user")?)?;
     }
     attacker.succeed()?;
     victim.goes_on(rounds + ROUNDS)?;

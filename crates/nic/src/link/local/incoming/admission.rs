@@ -71,9 +71,9 @@ impl Incoming {
         Accepted::New(id)
     }
 
-    /// Other users' links that stand in the way of new ones, and whose hellos wait: this process has
-    /// not come to read them. They are to be read first, or a process that has said hello would be
-    /// denied.
+    /// Other users' links that stand in the way of new ones, and whose hellos wait: this process
+    /// has not come to read them. They are to be read first, or a process that has said hello would
+    /// be denied.
     pub(crate) fn late_hellos(&self) -> Vec<LinkId> {
         let mut late = self.quota.in_the_way();
         late.retain(|id| {

@@ -83,7 +83,8 @@ impl ShortRings {
     }
 
     /// Whether the message that was put in last, with `rest` bytes behind its header, is as good
-    /// as taken: then it counts as acknowledged. The transport has not been told of the message yet.
+    /// as taken: then it counts as acknowledged. The transport has not been told of the message
+    /// yet.
     #[inline]
     pub(super) fn try_complete_early(&mut self, posted: &PostedReceives<'_>, rest: usize) -> bool {
         let out = self.out.as_deref_mut();
