@@ -81,11 +81,11 @@ impl From<NotFound> for io::Error {
 }
 
 /// Tells whether the process with these credentials has a right to a name.
-pub(crate) type Judge<'a> = &'a dyn Fn(Credentials, Asked) -> bool;
+pub(crate) type Judge<'a> = &'a dyn Fn(Credentials, ToldBy) -> bool;
 
-/// Whom the credentials of the holder of a name are from.
+/// Who has told the credentials of the holder of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum ToldBy {
     /// The process, by a connection to it.
     Holder,
     /// The kernel, which tells the user alone: the process has bound the name, and does nothing
@@ -312,7 +312,7 @@ fn holder(name: &str, judge: Judge<'_>) -> NameHolder {
     let owner = match ask(name, judge) {
         Ok(claimed) => Some(claimed.is_rightful),
         Err(_) => match owner_of(name, SocketKind::Connections) {
-            Ok(owner) => owner.map(|owner| judge(owner, Asked::Kernel)),
+            Ok(owner) => owner.map(|owner| judge(owner, ToldBy::Kernel)),
             // A sandbox may forbid the question.
             Err(_) => Some(false),
         },
@@ -332,7 +332,7 @@ fn ask(name: &str, judge: Judge<'_>) -> io::Result<Claimed> {
         name: name.to_owned(),
         socket,
         owner,
-        is_rightful: judge(owner, Asked::Holder),
+        is_rightful: judge(owner, ToldBy::Holder),
     })
 }
 
@@ -364,7 +364,7 @@ fn first_alternate(
             Err(e) if is_full(&e) && full.is_none() => {
                 let is_rightful = users.as_ref().is_none_or(|users| {
                     let user = users.get(&alternate);
-                    user.is_some_and(|user| judge(*user, Asked::Kernel))
+                    user.is_some_and(|user| judge(*user, ToldBy::Kernel))
                 });
                 full = is_rightful.then_some(alternate);
             }

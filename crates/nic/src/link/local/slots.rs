@@ -20,7 +20,7 @@ use super::{NAMES, SLOTS, slot_names};
 use crate::Error;
 use crate::base::sync::lock;
 use crate::base::time_share::TimeShare;
-use crate::services::claims::{self, Asked, ClaimOutcome, Claimed, NotFound};
+use crate::services::claims::{self, ClaimOutcome, Claimed, NotFound, ToldBy};
 
 /// Number of users among which slots are shared.
 const SHARE: u64 = 4;
@@ -55,10 +55,10 @@ fn belongs(slot: u16, user: u32) -> bool {
 
 /// Whether a slot belongs to the user of its owner. A user without a number here is given the
 /// benefit of the doubt, but not one that has only bound all names, perhaps: no slot would be left.
-fn is_rightful(slot: u16, owner: Credentials, asked: Asked, identity: Identity) -> bool {
+fn is_rightful(slot: u16, owner: Credentials, asked: ToldBy, identity: Identity) -> bool {
     match identity.user(owner) {
         Some(user) => belongs(slot, user),
-        None => asked == Asked::Holder,
+        None => asked == ToldBy::Holder,
     }
 }
 
@@ -141,7 +141,7 @@ pub(super) fn connect(slot: u16, identity: Identity, patience: Duration) -> io::
     };
     let socket = SeqSocket::connect_within(&full, patience)?;
     let is_owner =
-        full == slot_name(slot) || is_rightful(slot, socket.peer()?, Asked::Holder, identity);
+        full == slot_name(slot) || is_rightful(slot, socket.peer()?, ToldBy::Holder, identity);
     is_owner
         .then_some(socket)
         .ok_or_else(|| io::ErrorKind::WouldBlock.into())
@@ -177,7 +177,7 @@ fn listening_user(slot: u16, name: &str, identity: Identity) -> Option<u32> {
     lock(&ASKING).spend(now.since(begun), now);
     let owner = owner.ok().flatten();
     let owner = owner.filter(|owner| {
-        name == slot_name(slot) || is_rightful(slot, *owner, Asked::Kernel, identity)
+        name == slot_name(slot) || is_rightful(slot, *owner, ToldBy::Kernel, identity)
     });
     owner.and_then(|owner| identity.user(owner))
 }

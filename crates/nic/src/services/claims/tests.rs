@@ -76,7 +76,7 @@ fn a_listener_without_a_right_counts_only_where_there_is_no_other() {
 fn a_name_that_a_squatter_has_only_bound_counts_for_nothing() {
     let name = fresh_name();
     let _squatter = SeqName::bind(&name).unwrap();
-    let judge = |_, asked| asked == Asked::Holder;
+    let judge = |_, asked| asked == ToldBy::Holder;
     let _owner = claim_slot(&name, &judge).unwrap();
     let found = find(&name, &judge).unwrap();
     assert!(is_alternate(&found.name));
@@ -111,7 +111,7 @@ fn an_alternate_whose_owner_does_not_accept_connections_keeps_the_name() {
     let court = Court::saying(&[false, true]);
     let alternate = find(&name, &|_, _| court.judge()).unwrap().name;
     while SeqSocket::connect(&alternate).is_ok() {}
-    let judge = |_, asked| asked == Asked::Kernel;
+    let judge = |_, asked| asked == ToldBy::Kernel;
     let found = find(&name, &judge);
     assert!(
         matches!(&found, Err(NotFound::Full(full)) if *full == alternate),
