@@ -177,10 +177,14 @@ impl RoundState {
                 Accepted::New(id) => {
                     self.watch_link(nic, id);
                     // Only links whose hello is still to come count as silent. A crowd of one
-                    // user's processes would be refused where this thread is late.
+                    // user's processes would be refused where this thread is late. One that has
+                    // said hello and ended gives its descriptor back at once.
                     if self.incoming.is_foreign(id) {
                         self.receive(nic, id, now);
                         strangers += 1;
+                    }
+                    if self.incoming.is_foreign(id) {
+                        self.receive(nic, id, now);
                     }
                 }
                 Accepted::Refused => refused += 1,
