@@ -83,7 +83,7 @@ impl From<NotFound> for io::Error {
 /// Tells whether the process with these credentials has a right to a name.
 pub(crate) type Judge<'a> = &'a dyn Fn(Credentials, ToldBy) -> bool;
 
-/// Who has told the credentials of the holder of a name.
+/// Source of the credentials of the holder of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ToldBy {
     /// The process, by a connection to it.
