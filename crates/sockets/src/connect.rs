@@ -288,10 +288,23 @@ impl Offer {
 
     /// `connect(2)` failed. The program may connect the socket again, so the server must not find a
     /// full token.
-    pub(crate) fn withdraw(self) {
-        if table::is_own() {
-            let held = lock::hold();
-            self.place.take(&held).into_iter().for_each(Offered::end);
+    ///
+    /// Returns whether the connection was made all the same: the kernel begins a call again for a
+    /// signal without a handler, and another thread had put the stream under the number by then.
+    pub(crate) fn withdraw(self, fd: RawFd) -> bool {
+        if !table::is_own() {
+            return false;
+        }
+        let held = lock::hold();
+        match self.place.take(&held) {
+            Some(offered) => {
+                offered.end();
+                false
+            }
+            None => {
+                let entry = table::get(fd);
+                entry.kind == Kind::StandIn && entry.cookie == self.socket
+            }
         }
     }
 }
@@ -350,12 +363,63 @@ mod tests {
         }
     }
 
-    fn offer() -> Result<Place, Reason> {
+    fn offer(socket: RawFd) -> Result<Place, Reason> {
         let (stream, _peer) = UnixStream::pair().expect("a pair");
         let token = token::make().expect("an eventfd");
         let both = [stream.into_raw_fd(), token].map(Owned);
         let [stream, token] = both;
-        send(stream, token, (SOCKET, 7), &lock::hold())
+        send(stream, token, (socket, 7), &lock::hold())
+    }
+
+    /// A socket's offer when `connect(2)` has failed, and what another thread has done meanwhile.
+    /// Returns whether the connection was made.
+    fn is_made(socket: RawFd, meanwhile: impl FnOnce(&Place)) -> bool {
+        let fresh = Entry {
+            kind: Kind::Fresh,
+            ..Entry::default()
+        };
+        table::set(socket, fresh);
+        let place = offer(socket).expect("a place");
+        meanwhile(&place);
+        let offer = Offer {
+            place,
+            to: End {
+                ip: std::net::Ipv6Addr::LOCALHOST,
+                port: 1,
+            },
+            listener: Listener {
+                cookie: 1,
+                family: Family::V6,
+            },
+            socket: 7,
+        };
+        let is_made = offer.withdraw(socket);
+        table::release(socket);
+        is_made
+    }
+
+    #[test]
+    fn a_connect_that_failed_was_made_if_a_stream_has_its_number_by_now() {
+        /// A number that no file has.
+        const NUMBER: RawFd = 60_011;
+        assert!(!is_made(NUMBER, |_| ()), "nothing happened meanwhile");
+        for (kind, cookie, expected) in [
+            (Kind::StandIn, 7, true),
+            (Kind::StandIn, 8, false),
+            (Kind::Other, 7, false),
+        ] {
+            let decides = |place: &Place| {
+                let offered = place.take(&lock::hold());
+                offered.into_iter().for_each(Offered::end);
+                let entry = Entry {
+                    kind,
+                    cookie,
+                    ..Entry::default()
+                };
+                table::set(NUMBER, entry);
+            };
+            assert_eq!(is_made(NUMBER, decides), expected, "{kind:?} {cookie}");
+        }
     }
 
     /// Offers the socket while another thread is somewhere in the middle of forgetting it. Returns
@@ -372,7 +436,7 @@ mod tests {
             ..Entry::default()
         };
         table::set(SOCKET, entry);
-        let place = offer();
+        let place = offer(SOCKET);
         ROUND.store(round + 1, Ordering::SeqCst);
         wait_until(is(&SEEN, round + 1));
         let left = place.ok().and_then(|place| place.take(&lock::hold()));
@@ -384,7 +448,11 @@ mod tests {
     fn a_socket_that_another_thread_forgets_has_no_offer() {
         assert!(table::is_own());
         table::forget_fresh(SOCKET);
-        assert_eq!(offer().err(), Some(Reason::Known), "it has been forgotten");
+        assert_eq!(
+            offer(SOCKET).err(),
+            Some(Reason::Known),
+            "it has been forgotten"
+        );
         let signal = libc::SIGRTMIN() + 3;
         // SAFETY: a handler that waits for the test's own thread.
         unsafe {

@@ -64,6 +64,7 @@ fn connect_fresh(
 ) -> c_int {
     let to = destination(address, length);
     let server = to.map_or(Server::Other, |to| kept(|| offer(fd, &to)));
+    let before = errno::now();
     let result = next();
     let error = if result == 0 { 0 } else { errno::now() };
     // By TCP it began, and it may be established although the call was interrupted.
@@ -75,9 +76,10 @@ fn connect_fresh(
         libc::EAGAIN,
     ]
     .contains(&error);
+    let mut is_made = false;
     kept(|| match server {
         Server::Offered(offer) if began => offer.settle(fd, error != 0),
-        Server::Offered(offer) => offer.withdraw(),
+        Server::Offered(offer) => is_made = offer.withdraw(fd),
         // The socket may be connected again.
         _ if !began => {}
         Server::Plain(port) => {
@@ -86,6 +88,10 @@ fn connect_fresh(
         }
         Server::Other => table::stays_tcp(fd),
     });
+    if is_made {
+        errno::set(before);
+        return 0;
+    }
     result
 }
 
