@@ -41,8 +41,8 @@ fn conversation() -> (Peer, Arc<CompChannel>) {
     (peer, channel)
 }
 
-/// Sends what is answered so many times, and then what is not. Returns whether that is done at
-/// once, and whether the descriptor says so then.
+/// Sends a message that the peer answers, `times` times, and then one that it does not answer.
+/// Returns whether the last one is done at once, and whether the descriptor says so then.
 fn talk(peer: &Peer, channel: &CompChannel, times: usize) -> [bool; 2] {
     for _ in 0..times {
         peer.send(1, ASKS);
@@ -56,8 +56,8 @@ fn talk(peer: &Peer, channel: &CompChannel, times: usize) -> [bool; 2] {
     [is_done, is_told]
 }
 
-/// Takes so many completions, and waits for the event whenever there is none: in the call in
-/// blocking mode, else before it.
+/// Takes `count` completions, and waits for the event whenever there is none: in blocking mode in
+/// the call, else before it.
 fn wait_for_completions(peer: &Peer, channel: &CompChannel, count: usize) {
     let mut taken = 0;
     loop {

@@ -375,7 +375,8 @@ fn first_alternate(
 }
 
 /// The users of the listeners on alternates of a name; none, where a sandbox forbids the question.
-/// `None`: questions took too much of the time lately, and it is not asked `now` all the same.
+/// `None`: the share of time for questions is used up, and the kernel is not to be asked `now` all
+/// the same.
 fn users_of_alternates(name: &str, now: bool) -> Option<HashMap<String, Credentials>> {
     let begun = clock::monotonic();
     if !lock(&KNOWN).asking.is_left(begun) && !now {

@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn a_lock_is_waited_for_while_a_look_lasts() {
-        // Whether the lock is free after so many microseconds.
+        // The lock is free after `until` microseconds.
         for (until, expected) in [(0, true), (10, true), (100, false)] {
             let lock = Lock::new(());
             let (mut at, mut other) = (0, Some(lock.lock()));

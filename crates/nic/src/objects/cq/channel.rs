@@ -186,10 +186,8 @@ impl CompChannel {
         if !asks_next || !services.pays_later() {
             return self.events.push(CqEvent(cookie));
         }
-        if !self.has_owed.swap(true, Ordering::Relaxed)
-            && let Some(me) = self.me.upgrade()
-        {
-            services.owing_channels.add(&me);
+        if !self.has_owed.swap(true, Ordering::Relaxed) {
+            services.owing_channels.add(Weak::clone(&self.me));
         }
         self.events.push_owing(CqEvent(cookie));
         fence(Ordering::SeqCst);

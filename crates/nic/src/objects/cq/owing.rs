@@ -8,7 +8,7 @@
 //! [`EventQueue::push_owing`]: crate::base::events::EventQueue::push_owing
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Mutex, Weak};
 
 use super::channel::CompChannel;
 use crate::base::sync::lock;
@@ -27,8 +27,8 @@ pub(crate) struct OwingChannels {
 
 impl OwingChannels {
     /// One that may owe counts from here on.
-    pub(super) fn add(&self, channel: &Arc<CompChannel>) {
-        lock(&self.channels).push(Arc::downgrade(channel));
+    pub(super) fn add(&self, channel: Weak<CompChannel>) {
+        lock(&self.channels).push(channel);
         self.any.store(true, Ordering::Relaxed);
     }
 

@@ -82,7 +82,7 @@ impl PolledRounds {
         self.silent += 1;
     }
 
-    /// A round took as long as so many without a system call.
+    /// A round took as long as this number of `rounds` without a system call.
     #[inline]
     fn count(&mut self, served: bool, rounds: u32) {
         if self.gave {
