@@ -13,6 +13,7 @@ use ferroce_proto::time::Time;
 use crate::Nic;
 use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
+use crate::services::alarm::Announced;
 use crate::services::poll_policy::{
     LONGEST_NAP_WITHIN_HOST, NapFor, Naps, SHORT_NAP, Shown, VisitedNaps,
 };
@@ -146,10 +147,8 @@ fn repeats_nothing(nic: &Nic) -> bool {
 
 /// Sleeps while a leader waits, until a deadline at most.
 fn doze(nic: &Nic, events: &mut Vec<Readiness>) {
-    nic.services.sleeper.announce(nic.next_due());
-    // What was published before the announcement woke nobody: look again.
-    let timeout = nic.next_due().map(|due| due.since(clock::monotonic()));
-    nic.services.sleeper.doze(timeout, events);
+    let announced = nic.services.sleeper.announce(nic.next_due());
+    nic.services.sleeper.doze(nic.time_left(announced), events);
     nic.services.sleeper.up();
     keep_deadlines(nic);
 }
@@ -253,13 +252,12 @@ fn nap_while_visited(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) 
 
 /// Waits until something is ready or due. Returns how many packets had been sent before that.
 fn sleep(nic: &Nic, events: &mut Vec<Readiness>) -> u64 {
-    nic.services.sleeper.announce(nic.next_due());
+    let announced = nic.services.sleeper.announce(nic.next_due());
     let mut progress = nic.progress.lock();
     let (quiet, sent) = (progress.sleep_rings(nic), progress.sent());
     drop(progress);
-    // What was published before the announcement woke nobody: look again.
     let timeout = if quiet {
-        nic.next_due().map(|due| due.since(clock::monotonic()))
+        nic.time_left(announced)
     } else {
         Some(Duration::ZERO)
     };
@@ -295,6 +293,12 @@ impl Nic {
             return Some(false);
         };
         progress.run_ringing(self, now, &mut DirectDelivery::default())
+    }
+
+    /// How long a sleep that was announced may last, from now on.
+    pub(super) fn time_left(&self, announced: Announced) -> Option<Duration> {
+        let end = announced.end(self.next_due());
+        end.map(|end| end.since(clock::monotonic()))
     }
 
     /// When there is work without an event on a descriptor: at once, at a deadline, or never.

@@ -330,13 +330,18 @@ impl Nic {
         } else {
             self.next_due()
         };
-        self.services.sleeper.lead().alarm().announce(due);
+        let announced = self.services.sleeper.lead().alarm().announce(due);
         if !self.progress.lock().sleep_rings(self) {
             return Some(Duration::ZERO);
         }
-        // What was published before the announcement woke nobody: look again.
-        let left = self.next_due().map(|due| due.since(clock::monotonic()));
-        left.filter(|left| !has_thread || left.is_zero())
+        if has_thread {
+            let is_due = |due: Time| due <= clock::monotonic();
+            return self
+                .next_due()
+                .is_some_and(is_due)
+                .then_some(Duration::ZERO);
+        }
+        self.time_left(announced)
     }
 
     fn make_leaders_round(&self, delivery: &mut DirectDelivery<'_>) {

@@ -28,12 +28,27 @@ pub(crate) struct Alarm {
 #[derive(Debug, Default)]
 pub(super) struct Until<M: Atomics = Machine>(M::Long);
 
+/// Until when a thread has said that it will sleep.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Announced(Option<Time>);
+
+impl Announced {
+    /// When the sleep must end, from what is `due` by now: what was published before the
+    /// announcement woke nobody. A deadline that has been taken back since prolongs nothing, because
+    /// a thread that sets the next one goes by what was announced.
+    pub(crate) fn end(self, due: Option<Time>) -> Option<Time> {
+        Time::sooner(self.0, due)
+    }
+}
+
 impl<M: Atomics> Until<M> {
     /// As [`Alarm::announce`].
-    pub(super) fn announce(&self, until: Option<Time>) {
-        let until = until.map_or(u64::MAX, |t| t.0.max(1));
-        self.0.store(until, Ordering::Relaxed);
+    pub(super) fn announce(&self, until: Option<Time>) -> Announced {
+        let word = until.map_or(u64::MAX, |t| t.0.max(1));
+        self.0.store(word, Ordering::Relaxed);
         M::fence();
+        Announced(until)
     }
 
     /// Whether the thread would sleep past `at`: the caller wakes it then. No other caller is told
@@ -71,8 +86,8 @@ impl Alarm {
 
     /// Announces a sleep until `until` (`None`: without end). The thread must look for work once
     /// more before it sleeps.
-    pub(crate) fn announce(&self, until: Option<Time>) {
-        self.until.announce(until);
+    pub(crate) fn announce(&self, until: Option<Time>) -> Announced {
+        self.until.announce(until)
     }
 
     /// The thread is up again (or decided not to sleep).
@@ -101,7 +116,7 @@ mod tests {
         let alarm = Alarm::new().unwrap();
         alarm.wake_for(Time(5));
         assert!(!alarm.clear(), "the thread is up");
-        alarm.announce(Some(Time(100)));
+        let _ = alarm.announce(Some(Time(100)));
         alarm.wake_for(Time(100));
         alarm.wake_for(Time(200));
         assert!(!alarm.clear(), "it wakes in time by itself");
@@ -109,7 +124,7 @@ mod tests {
         assert!(alarm.clear());
         alarm.wake_for(Time(98));
         assert!(!alarm.clear(), "once is enough");
-        alarm.announce(None);
+        let _ = alarm.announce(None);
         alarm.wake_for(Time(u64::MAX - 1));
         assert!(alarm.clear());
     }

@@ -10,7 +10,7 @@ use ferroce_os::clock;
 use ferroce_os::poll::{Interest, Poller, Readiness};
 use ferroce_proto::time::Time;
 
-use super::alarm::Alarm;
+use super::alarm::{Alarm, Announced};
 use super::doors::Doors;
 use super::lead::Lead;
 use super::poll_policy::{NapFor, Polls};
@@ -71,8 +71,8 @@ impl Sleeper {
 
     /// Announces a sleep until `until` (`None`: without end). The thread must look for work once
     /// more before it sleeps.
-    pub(crate) fn announce(&self, until: Option<Time>) {
-        self.alarm.announce(until);
+    pub(crate) fn announce(&self, until: Option<Time>) -> Announced {
+        self.alarm.announce(until)
     }
 
     /// The thread is up again (or decided not to sleep).

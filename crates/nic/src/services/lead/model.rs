@@ -3,13 +3,15 @@
 //! [`Lead`](super::Lead) and of the threads that use it. The checker fails where a thread sleeps
 //! for ever.
 
+use std::sync::atomic::Ordering;
+
 use ferroce_proto::time::Time;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
 use super::super::alarm::Until;
 use super::words::{LeadWords, Wakes};
-use crate::base::atomics::{Atomics as _, Modelled};
+use crate::base::atomics::{Atomics, Modelled};
 
 /// A descriptor that becomes readable, and that the waiting thread reads.
 #[derive(Default)]
@@ -45,6 +47,8 @@ struct World {
     /// The leader's alarm.
     alarm: Bell,
     until: Until<Modelled>,
+    /// The next deadline, 0 for none.
+    due: <Modelled as Atomics>::Long,
     work: Bell,
 }
 
@@ -62,6 +66,20 @@ impl World {
     fn rely(&self) {
         self.patience.take();
         self.words.rely(|| self.patience.wait());
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        Some(Time(self.due.load(Ordering::Relaxed))).filter(|due| due.0 != 0)
+    }
+
+    /// Moves the deadline, and wakes the thread that would sleep past it.
+    fn set_deadline(&self, due: Option<Time>) {
+        self.due
+            .store(due.map_or(0, |due| due.0), Ordering::Relaxed);
+        Modelled::fence();
+        if due.is_some_and(|due| self.until.is_past(due)) {
+            self.alarm.ring();
+        }
     }
 
     fn end_wait(&self) {
@@ -191,7 +209,7 @@ fn a_leader_that_looks_before_it_sleeps_misses_no_work() {
     check(|world| {
         let giver = beside(world, World::give_work);
         while !world.work.take() {
-            world.until.announce(None);
+            let _ = world.until.announce(None);
             if !world.work.take() {
                 world.alarm.wait();
                 world.until.up();
@@ -201,5 +219,23 @@ fn a_leader_that_looks_before_it_sleeps_misses_no_work() {
             break;
         }
         giver.join().unwrap();
+    });
+}
+
+/// A round takes one deadline back and sets a later one, while a thread is about to sleep until the
+/// first.
+#[test]
+fn a_deadline_that_is_taken_back_prolongs_no_announced_sleep() {
+    const LATER: Time = Time(20);
+    check(|world| {
+        world.due.store(10, Ordering::Relaxed);
+        let round = beside(world, |world| {
+            world.set_deadline(None);
+            world.set_deadline(Some(LATER));
+        });
+        let announced = world.until.announce(world.deadline());
+        let end = announced.end(world.deadline());
+        round.join().unwrap();
+        assert!(end.is_some_and(|end| end <= LATER) || world.alarm.take());
     });
 }
