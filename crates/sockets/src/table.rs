@@ -12,81 +12,15 @@ use crate::address::Meaning;
 use crate::sys::{self, SocketEnd};
 use crate::{filter, lock, offers, short};
 
+mod entry;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use entry::{Entry, Kind, flag};
+use entry::{flags, is, pack, unpack};
+
 /// Numbers from here on are not remembered.
 pub(crate) const NUMBERS: usize = 1 << 16;
-/// Room for a number, one higher, in an entry.
-const FIELD: u32 = 20;
-const FIELD_MASK: u64 = (1 << FIELD) - 1;
-
-/// What is known of a descriptor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Nothing.
-    #[default]
-    Other,
-    /// A TCP socket of this process's making that no other number, process or epoll set knows.
-    Fresh,
-    /// A TCP listener; hidden beside it are the socket that takes streams, and the stash.
-    Listener,
-    /// A stream in the place of a TCP connection, which is hidden beside it.
-    StandIn,
-    /// An epoll set in which stand-ins are, or were. Its flags are their number.
-    Watcher,
-}
-
-impl Kind {
-    /// Bits of an entry.
-    const MASK: u64 = 7;
-    const ALL: [Self; 5] = [
-        Self::Other,
-        Self::Fresh,
-        Self::Listener,
-        Self::StandIn,
-        Self::Watcher,
-    ];
-}
-
-/// Bits of an entry.
-pub(crate) mod flag {
-    /// `connect(2)` said EINPROGRESS, and its second call has not come yet.
-    pub(crate) const CONNECTING: u8 = 1;
-    /// A write went to a peer that had closed: TCP takes one, and fails the next.
-    pub(crate) const PEER_GONE: u8 = 2;
-    /// `SO_LINGER` with a time of zero is set: close resets.
-    pub(crate) const RESETS: u8 = 4;
-    /// `shutdown(2)` of this number ended the sending side: asked if the TCP socket is lost.
-    pub(crate) const SENT_ALL: u8 = 8;
-    /// Receives sleep (no `O_NONBLOCK`). The program may change that where nobody sees it.
-    pub(crate) const SLEEPS: u8 = 16;
-    /// Receives do not sleep.
-    pub(crate) const RETURNS: u8 = 32;
-    /// Receives wait for more than a byte (`SO_RCVLOWAT`), perhaps.
-    pub(crate) const AT_LEAST: u8 = 64;
-    /// The hidden sockets of a listener are another process's or number's too, or its stash has
-    /// been used.
-    pub(crate) const SHARED: u8 = 128;
-}
-
-/// An entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
-    /// What the descriptor is.
-    pub(crate) kind: Kind,
-    /// Bits of [`flag`]; of an epoll set, a number.
-    pub(crate) flags: u8,
-    /// Hidden descriptors.
-    pub(crate) hidden: [Option<RawFd>; 2],
-    /// `SO_COOKIE` of the TCP socket; of an epoll set, a number that no other one has.
-    pub(crate) cookie: u64,
-}
-
-impl Entry {
-    /// Whether two entries are of one open file.
-    pub(crate) fn is_of_same_file(&self, other: &Self) -> bool {
-        (self.kind, self.cookie) == (other.kind, other.cookie)
-    }
-}
-
 struct Slot {
     word: AtomicU64,
     cookie: AtomicU64,
@@ -156,53 +90,6 @@ pub(crate) fn forked() {
     OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     GENERATION.fetch_add(1, Ordering::Relaxed);
     short::forked();
-}
-
-fn pack(entry: &Entry) -> u64 {
-    let number = |fd: Option<RawFd>| {
-        let above = fd.and_then(|fd| u64::try_from(fd + 1).ok());
-        above.filter(|fd| *fd <= FIELD_MASK).unwrap_or(0)
-    };
-    let [first, second] = entry.hidden.map(number);
-    entry.kind as u64
-        | u64::from(entry.flags) << 4
-        | generation(entry.kind) << 12
-        | first << 24
-        | second << (24 + FIELD)
-}
-
-/// Whether an entry is of this kind, although one from before `fork` may be stale.
-fn is(word: u64, kind: Kind) -> bool {
-    word & Kind::MASK == kind as u64
-}
-
-/// The bits of an entry, or its number.
-fn flags(word: u64) -> u8 {
-    (word >> 4 & 0xff) as u8
-}
-
-fn unpack(word: u64, cookie: u64) -> Entry {
-    let kind = Kind::ALL[(word & Kind::MASK) as usize % Kind::ALL.len()];
-    let stale = (word >> 12) & 0xfff != generation(kind);
-    let shared = if stale && kind == Kind::Listener {
-        flag::SHARED
-    } else {
-        0
-    };
-    let number = |shift: u32| {
-        let above = RawFd::try_from((word >> shift) & FIELD_MASK).unwrap_or(0);
-        (above > 0).then(|| above - 1)
-    };
-    Entry {
-        kind: if stale && kind == Kind::Fresh {
-            Kind::Other
-        } else {
-            kind
-        },
-        flags: flags(word) | shared,
-        hidden: [number(24), number(24 + FIELD)],
-        cookie,
-    }
 }
 
 /// What is known of a descriptor.
@@ -473,131 +360,4 @@ pub(crate) fn listener_sockets(fd: RawFd) -> Option<ListenerSockets> {
         stash,
         shared,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use super::*;
-
-    #[test]
-    fn entries_are_kept_as_they_were_given() {
-        let _held = lock::hold();
-        for kind in Kind::ALL {
-            let entry = Entry {
-                kind,
-                flags: flag::RESETS | flag::SENT_ALL,
-                hidden: [Some(0), Some(900_000)],
-                cookie: 77,
-            };
-            assert_eq!(unpack(pack(&entry), 77), entry);
-        }
-        assert_eq!(unpack(0, 0), Entry::default());
-    }
-
-    #[test]
-    fn calls_ask_for_a_kind_and_for_bits_as_the_whole_entry_says_them() {
-        let _held = lock::hold();
-        let fd = 60_002;
-        for kind in Kind::ALL {
-            let flags = flag::SLEEPS | flag::SHARED;
-            let hidden = [None; 2];
-            set(
-                fd,
-                Entry {
-                    kind,
-                    flags,
-                    hidden,
-                    cookie: 7,
-                },
-            );
-            assert_eq!(get(fd).kind, kind);
-            assert_eq!(is_stand_in(fd), kind == Kind::StandIn);
-            assert_eq!(may_be_fresh(fd), kind == Kind::Fresh);
-            let number = if kind == Kind::Watcher { flags } else { 0 };
-            assert_eq!(watched(fd), number);
-            assert!(has_flags(fd, flag::SLEEPS) && !has_flags(fd, flag::RETURNS));
-        }
-        take(fd);
-        assert!(!has_flags(fd, u8::MAX) && !is_stand_in(-1) && !has_flags(-1, u8::MAX));
-    }
-
-    #[test]
-    fn a_set_counts_what_it_watches() {
-        let set = 60_001;
-        watches(set, false);
-        assert_eq!(get(set).kind, Kind::Other);
-        (0..300).for_each(|_| watches(set, true));
-        assert_eq!(watched(set), u8::MAX);
-        (0..300).for_each(|_| watches(set, false));
-        let noted = get(set);
-        assert_eq!((noted.kind, watched(set)), (Kind::Watcher, 0));
-        watches(set, true);
-        assert!(get(set).is_of_same_file(&noted));
-        take(set);
-        watches(set, true);
-        assert!(!get(set).is_of_same_file(&noted), "another set");
-    }
-
-    #[test]
-    fn a_set_has_one_cookie_if_two_threads_put_in_its_first_stand_ins() {
-        const RANGE: std::ops::Range<RawFd> = 50_000..58_000;
-        let at = AtomicI32::new(RANGE.start);
-        let [first, second] = thread::scope(|scope| {
-            let cookies = || {
-                let cookie = |set| {
-                    // Both threads come to each set at the same time.
-                    at.fetch_add(1, Ordering::SeqCst);
-                    let both = RANGE.start + 2 * (set - RANGE.start + 1);
-                    for spins in 1.. {
-                        if at.load(Ordering::SeqCst) >= both {
-                            break;
-                        }
-                        if spins % 1000 == 0 {
-                            thread::yield_now();
-                        }
-                    }
-                    watches(set, true);
-                    get(set).cookie
-                };
-                RANGE.map(cookie).collect::<Vec<_>>()
-            };
-            [scope.spawn(cookies), scope.spawn(cookies)].map(|thread| thread.join())
-        });
-        assert_eq!(first.expect("cookies"), second.expect("cookies"));
-        for set in RANGE {
-            take(set);
-        }
-    }
-
-    #[test]
-    fn a_listener_is_shared_from_fork_or_a_start_of_a_program_on() {
-        let held = lock::hold();
-        for shares in [forked, spawns] {
-            let listener = Entry {
-                kind: Kind::Listener,
-                ..Entry::default()
-            };
-            set(60_002, listener);
-            assert_eq!(get(60_002), listener);
-            shares();
-            assert_eq!(get(60_002).flags, flag::SHARED);
-        }
-        take(60_002);
-        drop(held);
-    }
-
-    #[test]
-    fn fresh_sockets_are_spoilt_by_fork() {
-        let _held = lock::hold();
-        let entry = Entry {
-            kind: Kind::Fresh,
-            ..Entry::default()
-        };
-        set(60_000, entry);
-        assert_eq!(get(60_000).kind, Kind::Fresh);
-        forked();
-        assert_eq!(get(60_000).kind, Kind::Other);
-    }
 }

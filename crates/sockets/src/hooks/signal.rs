@@ -24,56 +24,32 @@ unsafe fn handles_by(signal: c_int, new: *const action) {
     }
 }
 
-hooks! {
-    sigaction: fn(signal: c_int, new: *const action, old: *mut action) -> c_int, |next| {
-        // SAFETY: what the program passed.
-        unsafe {
-            handles_by(signal, new);
-            next()(signal, new, old)
+/// The hooks: of functions that take a `sigaction`, and of those that take a handler.
+macro_rules! handler_hooks {
+    (actions: $($by_action:ident)*; handlers: $($by_handler:ident)*;) => {
+        hooks! {
+            $(
+                $by_action: fn(signal: c_int, new: *const action, old: *mut action) -> c_int,
+                |next| {
+                    // SAFETY: what the program passed.
+                    unsafe {
+                        handles_by(signal, new);
+                        next()(signal, new, old)
+                    }
+                }
+            )*
+            $(
+                $by_handler: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
+                    handles(signal, handler);
+                    // SAFETY: what the program passed.
+                    unsafe { next()(signal, handler) }
+                }
+            )*
         }
-    }
+    };
+}
 
-    __sigaction: fn(signal: c_int, new: *const action, old: *mut action) -> c_int, |next| {
-        // SAFETY: what the program passed.
-        unsafe {
-            handles_by(signal, new);
-            next()(signal, new, old)
-        }
-    }
-
-    signal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
-        handles(signal, handler);
-        // SAFETY: what the program passed.
-        unsafe { next()(signal, handler) }
-    }
-
-    ssignal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
-        handles(signal, handler);
-        // SAFETY: what the program passed.
-        unsafe { next()(signal, handler) }
-    }
-
-    bsd_signal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
-        handles(signal, handler);
-        // SAFETY: what the program passed.
-        unsafe { next()(signal, handler) }
-    }
-
-    sysv_signal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
-        handles(signal, handler);
-        // SAFETY: what the program passed.
-        unsafe { next()(signal, handler) }
-    }
-
-    __sysv_signal: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
-        handles(signal, handler);
-        // SAFETY: what the program passed.
-        unsafe { next()(signal, handler) }
-    }
-
-    sigset: fn(signal: c_int, handler: sighandler_t) -> sighandler_t, |next| {
-        handles(signal, handler);
-        // SAFETY: what the program passed.
-        unsafe { next()(signal, handler) }
-    }
+handler_hooks! {
+    actions: sigaction __sigaction;
+    handlers: signal ssignal bsd_signal sysv_signal __sysv_signal sigset;
 }
