@@ -323,12 +323,14 @@ impl CmService {
         let trash = std::mem::take(&mut work.trash);
         let deadline = state.deadline().map_or(NEVER, |at| at.0);
         let before = self.0.deadline.swap(deadline, Ordering::Relaxed);
-        if !lock(&self.0.ended).is_empty() {
-            // Since this step began.
+        let wants_another = !lock(&self.0.ended).is_empty();
+        if wants_another {
+            // A connection has ended since this step began, and the thread that says so may have
+            // read the deadline of this step in place of its own.
             self.0.wants_step();
         }
         drop(state);
-        if deadline < before {
+        if wants_another || deadline < before {
             host.reschedule();
         }
         drop(trash);

@@ -4,9 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ferroce_proto::time::Time;
+
 use super::net::*;
 use super::pair::Pair;
 use super::program::*;
+use crate::base::sync::lock;
 use crate::cm::EventKind;
 
 #[test]
@@ -162,6 +165,24 @@ fn the_host_hears_of_earlier_deadlines_only() {
     assert_eq!(told(), before + 1);
     assert_eq!(p.client.service().deadline(), Some(first));
     assert_eq!(first, p.net.now() + Duration::from_millis(4608));
+}
+
+/// Another thread says that a connection has ended while a step is under way, and reads the deadline
+/// between two writes of that step.
+#[test]
+fn the_host_hears_of_a_connection_that_ends_during_a_step() {
+    let p = Pair::new(0, "127.0.0.1");
+    let service = p.client.service();
+    let told = || p.client.reschedules.load(Ordering::SeqCst);
+    let before = told();
+    service.step(|_| {
+        lock(&service.0.ended).push(77);
+        service.0.wants_step();
+    });
+    assert_eq!(service.deadline(), Some(Time(0)));
+    assert_eq!(told(), before + 1);
+    service.on_deadline(p.net.now());
+    assert_eq!(service.deadline(), None);
 }
 
 /// Sets it when the scope ends that has this, also by a failure: the other threads would go on for

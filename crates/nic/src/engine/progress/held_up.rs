@@ -9,6 +9,7 @@ use ferroce_proto::time::Time;
 use super::RoundState;
 use crate::Nic;
 use crate::base::numbers::LinkId;
+use crate::link::path::ways_out::Wire;
 use crate::link::token::Token;
 
 /// A source of packets that is not read for a while.
@@ -62,6 +63,40 @@ impl RoundState {
             && let Err(e) = nic.services.poller.modify(fd, token.raw(), interest)
         {
             tracing::debug!(target: "ferroce::local", ?held, "not watched: {e}");
+        }
+    }
+}
+
+impl Nic {
+    /// Does not read a shared socket of the wire until then. The device thread may sleep without
+    /// end, and the program that makes this round may never make another one.
+    pub(super) fn hold_up_wire(&self, wire: &Wire, number: u32, until: Time) {
+        wire.hold_up(number, until);
+        self.services.wake_for(until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ferroce_os::clock;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_that_a_program_holds_up_is_read_again_by_the_device_thread() {
+        let nic = Nic::get().unwrap();
+        let wire = nic.services.wire.as_ref().unwrap();
+        let end = clock::monotonic() + Duration::from_secs(5);
+        // The thread is to sleep when the round is made.
+        while nic.progress.lock().has_work(&nic) {
+            assert!(clock::monotonic() < end, "there is always something");
+        }
+        nic.hold_up_wire(wire, 0, clock::monotonic() + Duration::from_millis(1));
+        while wire.is_held_up(0) {
+            assert!(clock::monotonic() < end, "nobody reads it again");
+            std::thread::yield_now();
         }
     }
 }

@@ -160,7 +160,7 @@ impl RoundState {
                 begun,
             )
         {
-            wire.hold_up(number, until);
+            nic.hold_up_wire(wire, number, until);
         }
         came > 0
     }
@@ -527,8 +527,10 @@ impl Nic {
 
     /// Expects UDP port 4791 after a process has ended: it may be free, if another user had it.
     fn expect_port(&self, now: Time) {
-        if let Ok(wire) = &self.services.wire {
-            wire.on_process_gone(now);
+        if let Ok(wire) = &self.services.wire
+            && let Some(attempt) = wire.on_process_gone(now)
+        {
+            self.services.wake_for(attempt);
         }
     }
 }

@@ -107,12 +107,14 @@ impl Wire {
         (at != NEVER).then_some(Time(at))
     }
 
-    /// A process has ended, which may have had the port.
-    pub(crate) fn on_process_gone(&self, now: Time) {
+    /// A process has ended, which may have had the port. Returns when
+    /// [`take_port`](Self::take_port) wants to be called, if that is earlier than before.
+    #[must_use]
+    pub(crate) fn on_process_gone(&self, now: Time) -> Option<Time> {
         let soon = now + FIRST_ATTEMPT;
-        if self.attempt_due().is_some_and(|at| at > soon) {
-            self.plan_attempt(now, FIRST_ATTEMPT);
-        }
+        self.attempt_due().filter(|at| *at > soon)?;
+        self.plan_attempt(now, FIRST_ATTEMPT);
+        self.attempt_due()
     }
 
     /// Tries to get the port, if this process does not have it.
