@@ -32,7 +32,7 @@ use crate::{Device, Error};
 
 /// The software RDMA device of this process.
 pub struct Nic {
-    services: Arc<Services>,
+    pub(crate) services: Arc<Services>,
     /// Tells of changes of interfaces, where the system allows it.
     network: Option<RouteSocket>,
     /// Set as soon as the engine that it belongs to exists.

@@ -302,8 +302,8 @@ impl Nic {
     }
 
     /// When there is work without an event on a descriptor: at once, at a deadline, or never.
-    pub(super) fn next_due(&self) -> Option<Time> {
-        if !self.services.ready.is_empty() {
+    pub(crate) fn next_due(&self) -> Option<Time> {
+        if !self.services.ready.is_empty() || self.services.has_ended_loans() {
             return Some(Time(0));
         }
         let wire = self.services.wire.as_ref().ok();

@@ -248,6 +248,12 @@ impl Services {
         }
     }
 
+    /// Whether [`settle`](Self::settle) has something to do. A step of a program may end a loan
+    /// while the device thread is awake, which nothing wakes then: it looks here before it sleeps.
+    pub(crate) fn has_ended_loans(&self) -> bool {
+        self.domains.borrowing.any_ended.load(Ordering::Relaxed)
+    }
+
     /// Tells the owners of receives what became of them. No lock is held.
     pub(crate) fn settle(&self) {
         let borrowing = &self.domains.borrowing;
@@ -359,5 +365,32 @@ impl Services {
             LoanState::Empty if there => drop(target.on_recv_available()),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ferroce_os::clock;
+
+    use super::*;
+    use crate::Nic;
+
+    #[test]
+    fn a_loan_that_has_ended_is_work_for_a_thread_that_is_awake() {
+        let nic = Nic::get().unwrap();
+        let end = clock::monotonic() + Duration::from_secs(5);
+        // A round of the device thread may come between the two lines.
+        loop {
+            let borrowing = &nic.services.domains.borrowing;
+            borrowing.any_ended.store(true, Ordering::Release);
+            if nic.next_due() == Some(Time(0)) {
+                break;
+            }
+            assert!(clock::monotonic() < end, "nobody would look");
+        }
+        nic.services.settle();
+        assert!(!nic.services.has_ended_loans());
     }
 }
