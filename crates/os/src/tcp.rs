@@ -17,6 +17,7 @@ use crate::sys::{self, check, check_retry, raw_fd, set_option};
 
 /// Most pieces of one write; more are sent with the next (`UIO_MAXIOV` is 1024).
 const MAX_PIECES: usize = 1024;
+const SEND_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 /// What a region without memory reads as. A piece of an FPDU is never longer.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
@@ -195,27 +196,50 @@ impl TcpSocket {
     /// EPIPE, ECONNRESET …: the connection is gone. EFAULT: the first piece is of memory that is
     /// not mapped any more.
     pub fn send(&self, pieces: &[Piece<'_>]) -> io::Result<usize> {
-        let pieces = &pieces[..pieces.len().min(MAX_PIECES)];
+        let sent = match pieces {
+            // Most messages are one: the kernel has no list to copy then.
+            [piece] => self.send_piece(&source(piece)),
+            _ => self.send_list(&pieces[..pieces.len().min(MAX_PIECES)]),
+        };
+        match sent {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            other => other,
+        }
+    }
+
+    fn send_piece(&self, piece: &libc::iovec) -> io::Result<usize> {
+        let null = std::ptr::null::<u8>();
+        // SAFETY: the kernel only reads what the piece names, and answers EFAULT for memory that is
+        // not mapped; no address is given.
+        check_retry(|| unsafe {
+            libc::syscall(
+                libc::SYS_sendto,
+                self.as_raw_fd(),
+                piece.iov_base,
+                piece.iov_len,
+                SEND_FLAGS,
+                null,
+                0,
+            )
+        })
+    }
+
+    fn send_list(&self, pieces: &[Piece<'_>]) -> io::Result<usize> {
         let iovecs: Vec<libc::iovec> = pieces.iter().map(source).collect();
         // SAFETY: null pointers, lengths and flags, for which zero is a value.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = iovecs.as_ptr().cast_mut();
         header.msg_iovlen = sys::fit(iovecs.len());
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: the header leads to the list, which lives through the call. The kernel only reads
         // what it names, and answers EFAULT for memory that is not mapped.
-        let sent = check_retry(|| unsafe {
+        check_retry(|| unsafe {
             libc::syscall(
                 libc::SYS_sendmsg,
                 self.as_raw_fd(),
                 &raw const header,
-                flags,
+                SEND_FLAGS,
             )
-        });
-        match sent {
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            other => other,
-        }
+        })
     }
 
     /// Receives what has come. `None`: nothing; 0 bytes: the peer has closed its side.
