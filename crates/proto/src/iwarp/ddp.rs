@@ -106,25 +106,28 @@ impl Header {
     /// The header as it is on the wire.
     #[must_use]
     pub fn emit(&self) -> HeaderBytes {
-        let mut out = HeaderBytes::new();
-        let mut control = |tagged, last, opcode: Opcode| {
+        let control = |tagged, last, opcode: Opcode| {
             let last = if last { LAST } else { 0 };
-            out.extend_from_slice(&[tagged | last | 1, RDMAP_VERSION_1 | opcode as u8]);
+            [tagged | last | 1, RDMAP_VERSION_1 | opcode as u8]
         };
         match self {
             Self::Tagged(header) => {
-                control(TAGGED, header.last, header.opcode);
-                out.extend_from_slice(&header.stag.0.to_be_bytes());
-                out.extend_from_slice(&header.to.to_be_bytes());
+                let mut out = [0; Tagged::LEN];
+                out[..2].copy_from_slice(&control(TAGGED, header.last, header.opcode));
+                out[2..6].copy_from_slice(&header.stag.0.to_be_bytes());
+                out[6..].copy_from_slice(&header.to.to_be_bytes());
+                HeaderBytes::from_slice(&out)
             }
             Self::Untagged(header) => {
-                control(0, header.last, header.opcode);
-                for word in [header.invalidate.0, header.queue, header.msn, header.mo] {
-                    out.extend_from_slice(&word.to_be_bytes());
+                let mut out = [0; Untagged::LEN];
+                out[..2].copy_from_slice(&control(0, header.last, header.opcode));
+                let words = [header.invalidate.0, header.queue, header.msn, header.mo];
+                for (place, word) in out[2..].chunks_exact_mut(4).zip(words) {
+                    place.copy_from_slice(&word.to_be_bytes());
                 }
+                HeaderBytes::from_slice(&out)
             }
         }
-        out
     }
 
     /// Reads a header. Reserved bits are not looked at.

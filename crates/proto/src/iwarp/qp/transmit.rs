@@ -1,6 +1,6 @@
 //! FPDUs to TCP: the bytes to write, and what is done when TCP has taken them.
 
-use alloc::vec::Vec;
+use smallvec::SmallVec;
 
 use super::sends::WorkFault;
 use super::{IwQp, MAX_PACKED, Stream, Teardown};
@@ -17,6 +17,9 @@ use super::end::StreamStop;
 
 /// Most pieces that one write has; Linux takes 1024.
 const MAX_PIECES: usize = 512;
+
+/// Pieces of one write: a short message is one, a longer one three.
+type WritePieces<'a> = SmallVec<[Piece<'a>; 3]>;
 
 /// A payload that stays where it is until TCP takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +50,7 @@ impl IwQp {
             if stream.outgoing.left() == 0 || self.teardown == Teardown::Reset {
                 return self.on_drained(cx);
             }
-            let mut pieces = Vec::new();
+            let mut pieces = WritePieces::new();
             let lost = self.gather(stream, cx.rights, &mut pieces);
             let offered: usize = pieces.iter().map(Piece::len).sum();
             let taken = if offered > 0 {
@@ -55,6 +58,7 @@ impl IwQp {
             } else {
                 0
             };
+            drop(pieces);
             self.took(cx, taken);
             if taken < offered {
                 return;
@@ -71,7 +75,7 @@ impl IwQp {
         &'a self,
         stream: &'a Stream,
         rights: &'a Rights,
-        pieces: &mut Vec<Piece<'a>>,
+        pieces: &mut WritePieces<'a>,
     ) -> Result<(), Source> {
         // Where the header of the last FPDU begins.
         let mut begin = 0;
