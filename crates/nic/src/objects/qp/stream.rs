@@ -210,7 +210,8 @@ impl Qp {
     /// Sends what there is, tells what has happened, and closes what has ended.
     pub(super) fn drive_stream(&self, locked: &mut Locked, now: Time) {
         loop {
-            if locked.stream.as_ref().is_some_and(|s| !s.is_blocked()) {
+            let may_write = locked.stream.as_ref().is_some_and(|s| !s.is_blocked());
+            if may_write && iwarp_of(locked).is_some_and(|iwarp| iwarp.wants_transmit()) {
                 self.write_stream(locked, now);
             }
             // A bind or local invalidate whose turn has come, since TCP has what was before it.
