@@ -146,8 +146,8 @@ impl RoundState {
         }
     }
 
-    /// A poll without a look at the clock, which is most of what an empty one would cost. Only what
-    /// is in short rings is taken. Returns false if there is more to do.
+    /// A poll without a round, which is most of what an empty one would cost. Only what is in short
+    /// rings is taken. Returns false if there is more to do.
     #[inline]
     fn run_silently(&mut self, nic: &Nic, delivery: &mut DirectDelivery<'_>) -> bool {
         let may = self.polls.may_be_silent()
@@ -163,7 +163,8 @@ impl RoundState {
         if !served && self.incoming.look() {
             return false;
         }
-        self.polls.on_silent_poll(served);
+        let polls = nic.services.sleeper.polls();
+        self.polls.on_silent_poll(polls, served, clock::monotonic);
         true
     }
 

@@ -8,10 +8,14 @@ use ferroce_proto::time::Time;
 
 use super::Polls;
 
-/// Close polls between two looks at the clock.
+/// Close polls between two rounds.
 const SILENT_POLLS: u32 = 31;
-/// Time between two looks at the clock from which on the next polls look as well.
+/// Time between two looks at the clock from which on the next polls make rounds.
 const LONGEST_SILENCE: Duration = Duration::from_micros(400);
+/// Time between two looks at the clock, if polls are as far apart as the last ones. Polls that take
+/// a long message each take microseconds. After 31 of them without a look the device thread would
+/// take the program for one that polls no more.
+const UNSEEN: Duration = Duration::from_micros(10);
 /// Rounds without anything to do after which a program gives way that shares its processor with its
 /// peer: some 2 µs. Its peer fills the ring, or empties it, in some microseconds, and yields in
 /// turn: nothing comes until it runs.
@@ -33,6 +37,14 @@ pub(crate) enum TimedPoll {
     BeforeSleep,
 }
 
+/// Returns after how many polls one looks at the clock, if the last ones took so long. Two at least:
+/// single ones would have to be as close as those of a program that finds nothing.
+#[inline]
+fn polls_unseen(polls: u32, took: Duration) -> u32 {
+    let fit = u128::from(polls) * UNSEEN.as_nanos() / took.as_nanos().max(1);
+    u32::try_from(fit).map_or(u32::MAX, |fit| fit.max(2))
+}
+
 /// What the rounds of polling programs have found, and how close they were.
 #[derive(Debug)]
 pub(crate) struct PolledRounds {
@@ -43,9 +55,12 @@ pub(crate) struct PolledRounds {
     /// Another program has had the processor since: what the next round finds says whether it was
     /// the peer.
     gave: bool,
-    /// Polls since the clock was looked at, and how many there may be.
+    /// Polls since the last round, and how many there may be.
     silent: u32,
     may_be_silent: u32,
+    /// Polls since the clock was looked at, and how many there may be.
+    unseen: u32,
+    may_be_unseen: u32,
     /// When a poll looked at the clock last.
     seen: Time,
 }
@@ -58,12 +73,14 @@ impl PolledRounds {
             gave: false,
             silent: 0,
             may_be_silent: 0,
+            unseen: 0,
+            may_be_unseen: 0,
             seen: Time(0),
         }
     }
 
-    /// Whether the next poll may do without a look at the clock: the last ones were close to each
-    /// other, so nothing that is due has to wait for long.
+    /// Whether the next poll may do without a round: the last ones were close to each other, so
+    /// nothing that is due has to wait for long.
     #[inline]
     pub(crate) fn may_be_silent(&self) -> bool {
         self.silent < self.may_be_silent
@@ -75,11 +92,33 @@ impl PolledRounds {
         self.seen
     }
 
-    /// A poll did not look at the clock. `served`: it had something to do.
+    /// A poll made no round. `served`: it had something to do. Looks at the clock now and then.
     #[inline]
-    pub(crate) fn on_silent_poll(&mut self, served: bool) {
+    pub(crate) fn on_silent_poll(
+        &mut self,
+        polls: &Polls,
+        served: bool,
+        clock: impl FnOnce() -> Time,
+    ) {
         self.count(served, 1);
         self.silent += 1;
+        self.unseen += 1;
+        // The poll that makes a round looks soon, and is not to be a single one.
+        if self.unseen >= self.may_be_unseen && self.may_be_silent() {
+            let now = clock();
+            let close = polls.on_polls(self.unseen, now);
+            if !self.on_seen(now) || !close {
+                self.may_be_silent = 0;
+            }
+        }
+    }
+
+    /// The clock was looked at. Returns whether that was soon after the last look.
+    #[inline]
+    fn on_seen(&mut self, now: Time) -> bool {
+        let took = now.since(std::mem::replace(&mut self.seen, now));
+        self.may_be_unseen = polls_unseen(std::mem::take(&mut self.unseen), took);
+        took < LONGEST_SILENCE
     }
 
     /// A round took as long as this number of `rounds` without a system call.
@@ -96,19 +135,19 @@ impl PolledRounds {
         }
     }
 
-    /// A poll looks at the clock, and tells how close it and the silent ones before it were.
+    /// A poll makes a round, and tells how close it and those since the last look at the clock were.
     #[inline]
     pub(crate) fn on_timed_poll(&mut self, polls: &Polls, poll: TimedPoll, now: Time) {
-        let count = std::mem::take(&mut self.silent) + 1;
+        self.silent = 0;
+        self.unseen += 1;
         polls.on_round();
         let close = match poll {
-            TimedPoll::Plain => polls.on_polls(count, now),
+            TimedPoll::Plain => polls.on_polls(self.unseen, now),
             TimedPoll::OverTcp => polls.on_slow_poll(now),
             TimedPoll::BeforeSleep => false,
         };
         // Polls that find completions in a queue come between rounds, and count as close ones.
-        let seen = std::mem::replace(&mut self.seen, now);
-        let silent = close && now.since(seen) < LONGEST_SILENCE;
+        let silent = self.on_seen(now) && close;
         self.may_be_silent = if silent { SILENT_POLLS } else { 0 };
     }
 

@@ -353,13 +353,14 @@ impl RoundsDay {
     }
 
     /// Polls `count` times, `apart` nanoseconds from each other, and finds nothing. Returns how
-    /// many of the polls looked at the clock.
+    /// many of the polls made rounds.
     fn poll(&mut self, count: u32, apart: u64) -> u32 {
         let mut looks = 0;
         for _ in 0..count {
             self.day.advance(apart);
             if self.rounds.may_be_silent() {
-                self.rounds.on_silent_poll(false);
+                let Day { polls, now } = &self.day;
+                self.rounds.on_silent_poll(polls, false, || *now);
             } else {
                 looks += 1;
                 self.look(TimedPoll::Plain);
@@ -376,7 +377,7 @@ impl RoundsDay {
 }
 
 #[test]
-fn one_of_32_close_polls_looks_at_the_clock() {
+fn one_of_32_close_polls_makes_a_round() {
     let mut program = RoundsDay::new();
     assert_eq!(
         program.poll(2, 500),
@@ -384,15 +385,29 @@ fn one_of_32_close_polls_looks_at_the_clock() {
         "the second one is close to the first"
     );
     assert_eq!(program.poll(3200, 500), 100);
-    // It does something else: the silent polls that are left do not see that.
+    // It does something else: the next look at the clock shows that, after 20 polls.
     program.day.live(&Computes(400));
+    assert_eq!(program.poll(20, 500), 0);
     assert_eq!(program.poll(32, 500), 1);
-    assert_eq!(program.poll(1, 500), 1);
     // 32 polls in 96 us may be close ones and a lost processor.
     assert_eq!(program.poll(64, 3000), 2);
     program.day.live(&Sleeps);
     program.look(TimedPoll::BeforeSleep);
     assert_eq!(program.poll(4, 3000), 4, "each by itself is not close");
+}
+
+/// A long message in each poll is no reason to take the program for one that is away.
+#[test]
+fn polls_that_are_apart_look_at_the_clock_as_often_as_close_ones() {
+    for apart in [300, 1000, 2000, 4000, 9000] {
+        let mut program = RoundsDay::new();
+        program.poll(1000, 300);
+        program.poll(100, apart);
+        for _ in 0..100 {
+            program.poll(1, apart);
+            assert_eq!(program.day.says(), "polls", "polls {apart} ns apart");
+        }
+    }
 }
 
 #[test]
@@ -506,6 +521,11 @@ fn the_work_of_the_device_thread_makes_no_polls() {
     ]);
 }
 
+/// A poll that makes no round.
+fn silent_poll(rounds: &mut PolledRounds, served: bool) {
+    rounds.on_silent_poll(&Polls::new(), served, || Time(0));
+}
+
 #[test]
 fn a_program_that_finds_nothing_yields_now_and_then() {
     // Number of rounds without a system call, then with one, until the program yields.
@@ -517,7 +537,7 @@ fn a_program_that_finds_nothing_yields_now_and_then() {
         rounds.on_round(true, watches_rings);
         assert!(!rounds.gives_way());
         rounds.on_served();
-        rounds.on_silent_poll(false);
+        silent_poll(&mut rounds, false);
         assert!(!rounds.gives_way());
     }
 }
@@ -528,7 +548,7 @@ fn a_program_whose_peer_shares_its_processor_yields_soon() {
     until_yield(&mut rounds, true, 10);
     for _ in 0..10 {
         // The peer has worked meanwhile, and yields in turn.
-        rounds.on_silent_poll(true);
+        silent_poll(&mut rounds, true);
         assert_eq!(until_yield(&mut rounds, true, 10), 8);
     }
     // Another program has had the processor, and then none.
@@ -542,7 +562,7 @@ fn a_program_whose_peer_shares_its_processor_yields_soon() {
 fn a_program_that_loses_its_processor_for_long_yields_seldom() {
     let mut rounds = PolledRounds::new();
     until_yield(&mut rounds, true, 1000);
-    rounds.on_silent_poll(true);
+    silent_poll(&mut rounds, true);
     assert_eq!(until_yield(&mut rounds, true, 3000), 1024);
     assert_eq!(until_yield(&mut rounds, true, 0), 1024);
     assert_eq!(until_yield(&mut rounds, true, 0), 128);
