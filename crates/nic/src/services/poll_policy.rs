@@ -40,9 +40,10 @@ const FIRST_NAP: Duration = Duration::from_micros(50);
 /// Longest nap beside a program that has been polling for long, and for a leader that keeps coming
 /// by.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
-/// Longest nap for a leader that comes by once in each [`LONGEST_NAP`] on average, while all comes
-/// from processes of this host, which repeat nothing, and no deadline is soon. Each nap costs a
-/// server that is asked now and then as much as a request.
+/// Longest nap for a leader that comes by once in each [`LONGEST_NAP`] on average, or a program that
+/// polls, while all comes from processes of this host, which repeat nothing, and no deadline is
+/// soon. The end of a nap takes the processor from the program for longer than a request does, or
+/// several messages.
 pub(crate) const LONGEST_NAP_WITHIN_HOST: Duration = Duration::from_micros(3200);
 /// Longest nap beside other programs, once the thread has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
@@ -67,6 +68,8 @@ pub(crate) struct Polls {
     last: AtomicU64,
     /// Rounds of programs. One that finds completions in its queue polls, and makes none.
     rounds: AtomicU64,
+    /// The last one looked at memory only.
+    within_host: AtomicBool,
     /// When the first of the last close ones was; `u64::MAX`: a program is about to sleep.
     first: AtomicU64,
     /// The thread that made it.
@@ -87,6 +90,7 @@ impl Polls {
         Self {
             last: AtomicU64::new(0),
             rounds: AtomicU64::new(0),
+            within_host: AtomicBool::new(false),
             first: AtomicU64::new(0),
             thread: AtomicUsize::new(0),
             on_errand: AtomicBool::new(false),
@@ -125,8 +129,9 @@ impl Polls {
         self.expects_answers.load(Ordering::Relaxed)
     }
 
-    /// A program has made a round.
-    pub(crate) fn on_round(&self) {
+    /// A program has made a round. `within_host`: all comes from processes of this host.
+    pub(crate) fn on_round(&self, within_host: bool) {
+        self.within_host.store(within_host, Ordering::Relaxed);
         let rounds = self.rounds.load(Ordering::Relaxed);
         self.rounds.store(rounds.wrapping_add(1), Ordering::Relaxed);
     }
@@ -134,6 +139,11 @@ impl Polls {
     /// A count that changes when a program makes a round.
     pub(crate) fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Relaxed)
+    }
+
+    /// Whether all that comes to a program that makes rounds comes from processes of this host.
+    pub(crate) fn are_within_host(&self) -> bool {
+        self.within_host.load(Ordering::Relaxed)
     }
 
     fn on_polls_within(&self, time: Duration, now: Time) -> bool {
@@ -292,8 +302,8 @@ impl Naps {
         self.next = (self.next * 2).min(self.longest);
     }
 
-    /// As [`grow`](Self::grow), for a leader that serves processes of this host only, and has come
-    /// by so often in the nap. Only one that comes often is left alone for longer.
+    /// As [`grow`](Self::grow), for a leader or a program that serves processes of this host only,
+    /// and has come by so often in the nap. Only one that comes often is left alone for longer.
     pub(crate) fn grow_within_host(&mut self, visits: u64) {
         let often = u128::from(visits) * LONGEST_NAP.as_nanos() >= self.next.as_nanos();
         self.next = match often {

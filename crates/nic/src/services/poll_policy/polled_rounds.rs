@@ -30,7 +30,10 @@ const CALL_ROUNDS: u32 = 8;
 /// A poll that looks at the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimedPoll {
+    /// Its rounds look at memory: all comes from processes of this host.
     Plain,
+    /// Its rounds look at a socket of the wire.
+    OverWire,
     /// Its rounds read or write a TCP connection, which takes longer than polls are apart.
     OverTcp,
     /// The program is about to sleep on the queue that it polls.
@@ -140,9 +143,9 @@ impl PolledRounds {
     pub(crate) fn on_timed_poll(&mut self, polls: &Polls, poll: TimedPoll, now: Time) {
         self.silent = 0;
         self.unseen += 1;
-        polls.on_round();
+        polls.on_round(poll == TimedPoll::Plain);
         let close = match poll {
-            TimedPoll::Plain => polls.on_polls(self.unseen, now),
+            TimedPoll::Plain | TimedPoll::OverWire => polls.on_polls(self.unseen, now),
             TimedPoll::OverTcp => polls.on_slow_poll(now),
             TimedPoll::BeforeSleep => false,
         };

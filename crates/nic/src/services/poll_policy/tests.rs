@@ -569,17 +569,33 @@ fn a_program_that_loses_its_processor_for_long_yields_seldom() {
 }
 
 #[test]
-fn naps_grow_longer_only_for_a_leader_of_this_host_that_comes_by_often() {
-    let mut naps = Naps::of(NapFor::Leader);
-    for _ in 0..10 {
-        naps.grow();
+fn naps_grow_longer_only_for_what_is_within_this_host_and_comes_by_often() {
+    for what in [NapFor::Leader, NapFor::Polling] {
+        let mut naps = Naps::of(what);
+        for _ in 0..10 {
+            naps.grow();
+        }
+        assert_eq!(naps.length(), LONGEST_NAP);
+        let often = |naps: &Naps| u64::try_from(naps.length().as_micros() / 500).unwrap();
+        for _ in 0..10 {
+            naps.grow_within_host(often(&naps));
+        }
+        assert_eq!(naps.length(), LONGEST_NAP_WITHIN_HOST);
+        naps.grow_within_host(1);
+        assert_eq!(naps.length(), LONGEST_NAP, "it computes");
     }
-    assert_eq!(naps.length(), LONGEST_NAP);
-    let often = |naps: &Naps| u64::try_from(naps.length().as_micros() / 500).unwrap();
-    for _ in 0..10 {
-        naps.grow_within_host(often(&naps));
+}
+
+#[test]
+fn a_program_whose_rounds_look_at_a_socket_is_not_within_the_host() {
+    let mut program = RoundsDay::new();
+    for (poll, is_within) in [
+        (TimedPoll::Plain, true),
+        (TimedPoll::OverWire, false),
+        (TimedPoll::Plain, true),
+        (TimedPoll::OverTcp, false),
+    ] {
+        program.look(poll);
+        assert_eq!(program.day.polls.are_within_host(), is_within, "{poll:?}");
     }
-    assert_eq!(naps.length(), LONGEST_NAP_WITHIN_HOST);
-    naps.grow_within_host(1);
-    assert_eq!(naps.length(), LONGEST_NAP, "it computes");
 }
