@@ -137,9 +137,7 @@ fn assemble(
     let boards = Boards::new(links.slot());
     links.offer_board(boards.own());
     let sleeper = Sleeper::new().map_err(|e| cannot_start(&e))?;
-    poller
-        .add(sleeper.wake_fd(), Token::Wake.raw(), Interest::READ)
-        .map_err(|e| cannot_start(&e))?;
+    sleeper.watch(&poller).map_err(|e| cannot_start(&e))?;
     let wire = open_wire(&settings, links.slot(), &poller);
     tracing::debug!(target: "ferroce::device", slot = links.slot(), devices = devices.all().len(),
         wire = wire.is_ok(), "started");

@@ -270,7 +270,8 @@ fn sleep(nic: &Nic, events: &mut Vec<Readiness>) -> u64 {
     } else {
         Some(Duration::ZERO)
     };
-    let waited = nic.services.poller.wait(events, timeout);
+    let (sleeper, device) = (&nic.services.sleeper, &nic.services.poller);
+    let waited = sleeper.sleep(device, events, timeout);
     nic.services.sleeper.up();
     if let Err(e) = waited {
         tracing::warn!(target: "ferroce::device", "waiting for work failed: {e}");

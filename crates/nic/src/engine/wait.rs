@@ -268,7 +268,7 @@ impl Nic {
             |progress| progress.sleep_rings(self),
             DirectDelivery::awaited,
         );
-        // It may have been the device thread's wake-up, perhaps on this very processor.
+        // Another thread may make the round, perhaps on this very processor.
         std::thread::yield_now();
         // A round of another thread may have brought it.
         events.try_take_count()
@@ -346,7 +346,7 @@ impl Nic {
 
     fn make_leaders_round(&self, delivery: &mut DirectDelivery<'_>) {
         if !self.make_round(delivery) {
-            // Another thread makes one, or is to see its wake-up, perhaps on this very processor.
+            // Another thread may make one, perhaps on this very processor.
             std::thread::yield_now();
         }
     }

@@ -10,6 +10,8 @@ const KIND_SHIFT: u32 = 56;
 pub(crate) enum Token {
     /// Somebody wants the device thread to look for work.
     Wake,
+    /// The device's poller, for the device thread: any of the following.
+    Device,
     /// Other processes connect here.
     Listener,
     /// The link that another process has to this one.
@@ -40,6 +42,7 @@ impl Token {
             Self::Network => (6, 0),
             Self::Setup(n) => (7, n),
             Self::Stream(n) => (8, n),
+            Self::Device => (9, 0),
         };
         kind << KIND_SHIFT | u64::from(number)
     }
@@ -56,6 +59,7 @@ impl Token {
             6 => Self::Network,
             7 => Self::Setup(number),
             8 => Self::Stream(number),
+            9 => Self::Device,
             _ => return None,
         })
     }
@@ -69,6 +73,7 @@ mod tests {
     fn tokens_survive_the_poller() {
         for token in [
             Token::Wake,
+            Token::Device,
             Token::Listener,
             Token::In(LinkId(u32::MAX)),
             Token::Out(7),

@@ -2,7 +2,7 @@
 //! work: by polling, or while it waits for events ([`lead`](super::lead)).
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
@@ -14,11 +14,16 @@ use super::alarm::{Alarm, Announced};
 use super::doors::Doors;
 use super::lead::Lead;
 use super::poll_policy::{NapFor, Polls};
+use crate::link::token::Token;
 
 /// The sleep of the device thread.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     alarm: Alarm,
+    /// Watches `alarm` and the device's poller. Programs that are woken for the device's work watch
+    /// that poller alone: only the thread takes `alarm` back, and until it has a processor for that
+    /// they would wake up again and again.
+    all: Poller,
     /// Watches nothing but `alarm`.
     nap: Poller,
     /// Watches what ends a sleep that relies on the leader.
@@ -31,13 +36,15 @@ pub(crate) struct Sleeper {
 
 impl Sleeper {
     pub(crate) fn new() -> io::Result<Self> {
-        let (alarm, nap) = (Alarm::new()?, Poller::new()?);
+        let (alarm, all, nap) = (Alarm::new()?, Poller::new()?, Poller::new()?);
+        all.add(alarm.fd(), Token::Wake.raw(), Interest::READ)?;
         nap.add(alarm.fd(), 0, Interest::READ)?;
         let (doze, lead) = (Poller::new()?, Lead::new()?);
         doze.add(alarm.fd(), 0, Interest::READ)?;
         doze.add(lead.patience_fd(), 0, Interest::READ)?;
         Ok(Self {
             alarm,
+            all,
             nap,
             doze,
             lead,
@@ -47,9 +54,31 @@ impl Sleeper {
         })
     }
 
-    /// The descriptor that the thread's sleep must watch.
-    pub(crate) fn wake_fd(&self) -> RawFd {
-        self.alarm.fd()
+    /// Lets the thread's sleep end for what the device's poller watches.
+    pub(crate) fn watch(&self, device: &Poller) -> io::Result<()> {
+        let token = Token::Device.raw();
+        self.all.add(device.as_raw_fd(), token, Interest::READ)
+    }
+
+    /// Sleeps until something wakes the thread, or the device's poller has something, which is in
+    /// `events` then. It has announced the sleep.
+    ///
+    /// # Errors
+    /// As [`Poller::wait`].
+    pub(crate) fn sleep(
+        &self,
+        device: &Poller,
+        events: &mut Vec<Readiness>,
+        timeout: Option<Duration>,
+    ) -> io::Result<()> {
+        self.all.wait(events, timeout)?;
+        let ready = [events.first().copied(), events.get(1).copied()];
+        if ready.iter().flatten().any(is_device) {
+            device.wait(events, Some(Duration::ZERO))?;
+            // A program may have done what was there. That it was is to be known all the same.
+            events.extend(ready.into_iter().flatten());
+        }
+        Ok(())
     }
 
     /// The program's thread that does the device's work.
@@ -167,8 +196,14 @@ impl Sleeper {
     }
 }
 
+fn is_device(event: &Readiness) -> bool {
+    event.token() == Token::Device.raw()
+}
+
 #[cfg(test)]
 mod tests {
+    use ferroce_os::eventfd::EventFd;
+
     use super::*;
 
     fn woken(sleeper: &Sleeper) -> bool {
@@ -182,6 +217,32 @@ mod tests {
         assert!(!woken(&s), "the thread does not nap");
         s.leave();
         assert!(woken(&s), "an exit is for the thread in any case");
+    }
+
+    #[test]
+    fn a_wake_up_of_the_thread_is_for_nobody_else() {
+        let (s, device, work) = (
+            Sleeper::new().unwrap(),
+            Poller::new().unwrap(),
+            EventFd::counter().unwrap(),
+        );
+        device.add(work.as_raw_fd(), 7, Interest::READ).unwrap();
+        s.watch(&device).unwrap();
+        let now = Some(Duration::ZERO);
+        let slept = || {
+            let mut events = Vec::new();
+            s.sleep(&device, &mut events, now).unwrap();
+            events.iter().map(Readiness::token).collect::<Vec<_>>()
+        };
+        s.alarm.ring();
+        let mut events = Vec::new();
+        device.wait(&mut events, now).unwrap();
+        assert!(events.is_empty(), "a program does not wake up");
+        assert_eq!(slept(), [Token::Wake.raw()]);
+        s.clear_wake();
+        assert!(slept().is_empty());
+        work.add(1).unwrap();
+        assert_eq!(slept(), [7, Token::Device.raw()]);
     }
 
     #[test]

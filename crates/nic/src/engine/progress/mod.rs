@@ -237,9 +237,6 @@ impl RoundState {
                 tracing::warn!(target: "ferroce::device", "looking for work failed: {e}");
             }
         }
-        // It is for the device thread, to look at the deadlines anew: taken from it here, it would
-        // sleep on.
-        events.retain(|event| Token::from_raw(event.token()) != Some(Token::Wake));
         let any = has_work || !events.is_empty();
         if any {
             self.run_delivering(nic, &events, now, delivery);

@@ -53,6 +53,8 @@ impl RoundState {
     pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Readiness, now: Time) {
         match token {
             Token::Wake => nic.services.sleeper.clear_wake(),
+            // What it has is there as well.
+            Token::Device => {}
             Token::Listener => drop(self.accept(nic, ACCEPT_BUDGET, now)),
             Token::In(id) => drop(self.receive(nic, id, now)),
             Token::Out(id) if event.hangup() => self.on_hangup(nic, id, now),
