@@ -7,7 +7,7 @@ use ferroce_os::netlink::RouteSocket;
 use ferroce_os::poll::{Interest, Poller};
 
 use crate::Nic;
-use crate::link::token::Token;
+use crate::base::token::Token;
 
 /// Starts to watch the interfaces. Where a sandbox forbids that, the devices stay as they were at
 /// the start.

@@ -11,7 +11,7 @@ use ferroce_os::thread::{spawn_quiet, uncancellable};
 use ferroce_proto::time::Time;
 
 use crate::Nic;
-use crate::link::token::Token;
+use crate::base::token::Token;
 use crate::objects::cq::DirectDelivery;
 use crate::services::alarm::Announced;
 use crate::services::poll_policy::{

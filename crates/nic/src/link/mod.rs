@@ -14,7 +14,6 @@ pub(crate) mod local;
 mod origin;
 pub(crate) mod path;
 pub(crate) mod stream;
-pub(crate) mod token;
 pub(crate) mod wire;
 
 pub(crate) use self::origin::{Ingress, Origin};

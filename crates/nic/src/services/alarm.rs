@@ -35,8 +35,8 @@ pub(crate) struct Announced(Option<Time>);
 
 impl Announced {
     /// When the sleep must end, from what is `due` by now: what was published before the
-    /// announcement woke nobody. A deadline that has been taken back since prolongs nothing, because
-    /// a thread that sets the next one goes by what was announced.
+    /// announcement woke nobody. A deadline that has been taken back since prolongs nothing,
+    /// because a thread that sets the next one goes by what was announced.
     pub(crate) fn end(self, due: Option<Time>) -> Option<Time> {
         Time::sooner(self.0, due)
     }

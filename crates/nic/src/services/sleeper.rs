@@ -14,7 +14,7 @@ use super::alarm::{Alarm, Announced};
 use super::doors::Doors;
 use super::lead::Lead;
 use super::poll_policy::{NapFor, Polls};
-use crate::link::token::Token;
+use crate::base::token::Token;
 
 /// The sleep of the device thread.
 #[derive(Debug)]

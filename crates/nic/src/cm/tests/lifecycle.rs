@@ -167,8 +167,8 @@ fn the_host_hears_of_earlier_deadlines_only() {
     assert_eq!(first, p.net.now() + Duration::from_millis(4608));
 }
 
-/// Another thread says that a connection has ended while a step is under way, and reads the deadline
-/// between two writes of that step.
+/// Another thread says that a connection has ended while a step is under way, and reads the
+/// deadline between two writes of that step.
 #[test]
 fn the_host_hears_of_a_connection_that_ends_during_a_step() {
     let p = Pair::new(0, "127.0.0.1");

@@ -9,8 +9,8 @@ use ferroce_proto::time::Time;
 use super::RoundState;
 use crate::Nic;
 use crate::base::numbers::LinkId;
+use crate::base::token::Token;
 use crate::link::path::ways_out::Wire;
-use crate::link::token::Token;
 
 /// A source of packets that is not read for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,10 +18,10 @@ use super::{NewProcess, RoundState, TURN_BUDGET};
 use crate::Nic;
 use crate::base::counters::DropReason;
 use crate::base::numbers::LinkId;
+use crate::base::token::Token;
 use crate::base::waiter::Waiter;
 use crate::link::local::{Accepted, LinkRead};
 use crate::link::stream::StreamTurn;
-use crate::link::token::Token;
 use crate::objects::cq::DirectDelivery;
 use crate::services::timers::{IDLE_SHORT_RINGS, PARTINGS, SILENT_LINKS};
 

@@ -12,8 +12,8 @@ use ferroce_os::{clock, fd};
 use super::{Egress, LocalOutlet, PeerProcess};
 use crate::base::denials::Asker;
 use crate::base::sync::lock;
+use crate::base::token::Token;
 use crate::link::local::{ConnectError, LocalLinks, Outgoing, foreign_room};
-use crate::link::token::Token;
 use crate::services::openings::Openings;
 
 /// Time to wait for a place among the connections to a process. One that strangers keep busy takes

@@ -14,9 +14,9 @@ use ferroce_proto::time::Time;
 use super::{Egress, WireOutlet};
 use crate::Error;
 use crate::base::sync::lock;
+use crate::base::token::Token;
 use crate::link::InboundRun;
 use crate::link::fault::LinkFault;
-use crate::link::token::Token;
 use crate::link::wire::private_ports::{PRIVATE_PORTS, PortFlow};
 use crate::link::wire::{Of, WireLink};
 

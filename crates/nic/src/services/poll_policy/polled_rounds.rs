@@ -40,8 +40,8 @@ pub(crate) enum TimedPoll {
     BeforeSleep,
 }
 
-/// Returns after how many polls one looks at the clock, if the last ones took so long. Two at least:
-/// single ones would have to be as close as those of a program that finds nothing.
+/// Returns after how many polls one looks at the clock, if the last `polls` `took` so long. Two at
+/// least: single ones would have to be as close as those of a program that finds nothing.
 #[inline]
 fn polls_unseen(polls: u32, took: Duration) -> u32 {
     let fit = u128::from(polls) * UNSEEN.as_nanos() / took.as_nanos().max(1);
@@ -138,7 +138,8 @@ impl PolledRounds {
         }
     }
 
-    /// A poll makes a round, and tells how close it and those since the last look at the clock were.
+    /// A poll makes a round, and tells how close it and those since the last look at the clock
+    /// were.
     #[inline]
     pub(crate) fn on_timed_poll(&mut self, polls: &Polls, poll: TimedPoll, now: Time) {
         self.silent = 0;
