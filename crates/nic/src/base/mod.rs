@@ -1,6 +1,6 @@
 //! What every room stands on and what knows no object: locks that go on after a panic, numbers,
-//! addresses, events on a descriptor, tokens of descriptors, counters, reasons of refusals, and what
-//! waits for a turn.
+//! addresses, events on a descriptor, tokens of descriptors, counters, reasons of refusals, and
+//! what waits for a turn.
 
 pub(crate) mod addressing;
 pub(crate) mod atomics;

@@ -42,8 +42,8 @@ const FIRST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_micros(800);
 /// Longest nap for a leader that comes by once in each [`LONGEST_NAP`] on average, or a program
 /// that polls, while all comes from processes of this host, which repeat nothing, and no deadline
-/// is soon. The end of a nap takes the processor from the program for longer than a request does, or
-/// several messages.
+/// is soon. The end of a nap takes the processor from the program for longer than a request does,
+/// or several messages.
 pub(crate) const LONGEST_NAP_WITHIN_HOST: Duration = Duration::from_micros(3200);
 /// Longest nap beside other programs, once the thread has found nothing undone.
 const SERVED_NAP: Duration = Duration::from_micros(200);
