@@ -197,7 +197,7 @@ impl TcpSocket {
     /// not mapped any more.
     pub fn send(&self, pieces: &[Piece<'_>]) -> io::Result<usize> {
         let sent = match pieces {
-            // Most messages are one: the kernel has no list to copy then.
+            // A short message is one piece: `sendto` spares the kernel the list of pieces.
             [piece] => self.send_piece(&source(piece)),
             _ => self.send_list(&pieces[..pieces.len().min(MAX_PIECES)]),
         };

@@ -1,4 +1,4 @@
-//! What the device's poller reports readiness for.
+//! What the device's poller and the device thread's own report readiness for.
 
 use crate::base::numbers::LinkId;
 

@@ -141,13 +141,8 @@ fn rest_while_led(nic: &Nic, events: &mut Vec<Readiness>) -> bool {
 
 /// Whether all comes from processes of this host, and no deadline is soon.
 fn repeats_nothing(nic: &Nic) -> bool {
-    has_time(nic) && !nic.progress.lock().has_hot_socket()
-}
-
-/// Whether no deadline is soon.
-fn has_time(nic: &Nic) -> bool {
     let long = clock::monotonic() + LONGEST_NAP_WITHIN_HOST;
-    nic.next_due().is_none_or(|due| due > long)
+    nic.services.sleeper.polls().are_within_host() && nic.next_due().is_none_or(|due| due > long)
 }
 
 /// Sleeps while a leader waits, until a deadline at most.
@@ -174,14 +169,17 @@ fn keep_deadlines(nic: &Nic) {
 /// then, leaves that one undone. Two such programs would wait for each other's naps in turn: their
 /// polls last longer for that, which makes the next nap.
 fn nap_while_polled(nic: &Nic, trust: &mut Habit, events: &mut Vec<Readiness>) {
-    let polls = nic.services.sleeper.polls();
+    let sleeper = &nic.services.sleeper;
+    let polls = sleeper.polls();
     let mut naps = Naps::of(NapFor::Polling);
     while polls.is_polled(clock::monotonic()) && trust.tries() {
         let before = polls.rounds();
         if nap_beside_poller(nic, naps.length(), trust, events) {
             return;
         }
-        match polls.are_within_host() && has_time(nic) {
+        // A thread that sleeps for events of its own relies on the device thread.
+        let is_alone = !sleeper.lead().has_followers() && !sleeper.doors().any_open();
+        match is_alone && repeats_nothing(nic) {
             true => naps.grow_within_host(polls.rounds().wrapping_sub(before)),
             false => naps.grow(),
         }

@@ -41,7 +41,7 @@ const FIRST_NAP: Duration = Duration::from_micros(50);
 /// by.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
 /// Longest nap for a leader that comes by once in each [`LONGEST_NAP`] on average, or a program
-/// that polls, while all comes from processes of this host, which repeat nothing, and no deadline
+/// that polls, if all has come from processes of this host, which repeat nothing, and no deadline
 /// is soon. The end of a nap takes the processor from the program for longer than a request does,
 /// or several messages.
 pub(crate) const LONGEST_NAP_WITHIN_HOST: Duration = Duration::from_micros(3200);
@@ -68,8 +68,8 @@ pub(crate) struct Polls {
     last: AtomicU64,
     /// Rounds of programs. One that finds completions in its queue polls, and makes none.
     rounds: AtomicU64,
-    /// The last one looked at memory only.
-    within_host: AtomicBool,
+    /// Something has ever come by a socket.
+    has_wire: AtomicBool,
     /// When the first of the last close ones was; `u64::MAX`: a program is about to sleep.
     first: AtomicU64,
     /// The thread that made it.
@@ -90,7 +90,7 @@ impl Polls {
         Self {
             last: AtomicU64::new(0),
             rounds: AtomicU64::new(0),
-            within_host: AtomicBool::new(false),
+            has_wire: AtomicBool::new(false),
             first: AtomicU64::new(0),
             thread: AtomicUsize::new(0),
             on_errand: AtomicBool::new(false),
@@ -100,15 +100,16 @@ impl Polls {
         }
     }
 
-    /// A program polled an empty queue that it is not about to sleep on, so many times since this
-    /// was told last. Returns whether that was close to each other, on average.
+    /// A program polled an empty queue that it is not about to sleep on: the last of `polls` since
+    /// a round, and `known` of their time was told before. Returns whether they are close to each
+    /// other, on average.
     ///
     /// A program that polls many times in a row may lose its processor once meanwhile, to the
     /// device thread, and still polls. If not, that thread would come back soon, and take the
     /// processor from it again.
-    pub(crate) fn on_polls(&self, polls: u32, now: Time) -> bool {
+    pub(crate) fn on_polls(&self, polls: u32, known: Duration, now: Time) -> bool {
         let lost = if polls > 1 { LATELY } else { Duration::ZERO };
-        self.on_polls_within(CLOSE * polls + lost, now)
+        self.on_polls_within((CLOSE * polls + lost).saturating_sub(known), now)
     }
 
     /// A program polled in a way that takes longer than a look at memory: by a system call at a TCP
@@ -129,9 +130,8 @@ impl Polls {
         self.expects_answers.load(Ordering::Relaxed)
     }
 
-    /// A program has made a round. `within_host`: all comes from processes of this host.
-    pub(crate) fn on_round(&self, within_host: bool) {
-        self.within_host.store(within_host, Ordering::Relaxed);
+    /// A program has made a round.
+    pub(crate) fn on_round(&self) {
         let rounds = self.rounds.load(Ordering::Relaxed);
         self.rounds.store(rounds.wrapping_add(1), Ordering::Relaxed);
     }
@@ -141,9 +141,14 @@ impl Polls {
         self.rounds.load(Ordering::Relaxed)
     }
 
-    /// Whether all that comes to a program that makes rounds comes from processes of this host.
+    /// Something has come by a socket.
+    pub(crate) fn on_wire(&self) {
+        self.has_wire.store(true, Ordering::Relaxed);
+    }
+
+    /// True if all that has ever come was by links of this host.
     pub(crate) fn are_within_host(&self) -> bool {
-        self.within_host.load(Ordering::Relaxed)
+        !self.has_wire.load(Ordering::Relaxed)
     }
 
     fn on_polls_within(&self, time: Duration, now: Time) -> bool {

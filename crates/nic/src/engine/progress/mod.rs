@@ -353,7 +353,7 @@ impl RoundState {
     /// Makes rounds until one has something to do. Returns false if nothing comes soon.
     fn look_for_answer(&mut self, nic: &Nic) -> bool {
         let polls = nic.services.sleeper.polls();
-        polls.on_round(false);
+        polls.on_round();
         let paid = look(clock::monotonic, |now| {
             polls.on_slow_poll(now);
             self.run_without_sleep(nic, now, &mut DirectDelivery::default())
@@ -404,7 +404,6 @@ pub(super) fn poll(nic: &Nic, sleeps_soon: bool, delivery: &mut DirectDelivery<'
         let poll = match sleeps_soon {
             true => TimedPoll::BeforeSleep,
             false if progress.hot.is_connection() => TimedPoll::OverTcp,
-            false if progress.has_hot_socket() => TimedPoll::OverWire,
             false => TimedPoll::Plain,
         };
         let polls = nic.services.sleeper.polls();

@@ -119,6 +119,7 @@ impl RoundState {
         let came = qp.serve_stream(ready, &mut self.stream_room, now);
         if came != StreamTurn::Nothing {
             let in_bulk = came == StreamTurn::Much;
+            nic.services.sleeper.polls().on_wire();
             self.hot.heat(HotSocket::Stream(number), in_bulk);
             let polls = nic.services.sleeper.polls();
             polls.expect_answers(self.hot.hides_connections());
@@ -147,6 +148,7 @@ impl RoundState {
             }
         });
         if self.dispatch.taken() > taken {
+            nic.services.sleeper.polls().on_wire();
             self.hot.heat(HotSocket::Wire(number), false);
         }
         let passed_on = self.dispatch.passed_on() - passed_on;

@@ -210,8 +210,7 @@ impl Qp {
     /// Sends what there is, tells what has happened, and closes what has ended.
     pub(super) fn drive_stream(&self, locked: &mut Locked, now: Time) {
         loop {
-            let may_write = locked.stream.as_ref().is_some_and(|s| !s.is_blocked());
-            if may_write && iwarp_of(locked).is_some_and(|iwarp| iwarp.wants_transmit()) {
+            if Self::has_turn(locked) {
                 self.write_stream(locked, now);
             }
             // A bind or local invalidate whose turn has come, since TCP has what was before it.
@@ -227,6 +226,14 @@ impl Qp {
             Some(Teardown::Reset) => self.reset_stream(locked),
             Some(Teardown::Keep | Teardown::Drain) | None => {}
         }
+    }
+
+    /// Whether there is something to write and room for it, or a wait of what was held up to end.
+    fn has_turn(locked: &Locked) -> bool {
+        locked.stream.as_ref().is_some_and(|stream| {
+            let wants = || locked.transport.wants_transmit() || stream.held_until().is_some();
+            !stream.is_blocked() && wants()
+        })
     }
 
     /// Writes until there is nothing more to say, the connection has no room, or the turn is over.

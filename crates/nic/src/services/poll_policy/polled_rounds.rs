@@ -10,11 +10,11 @@ use super::Polls;
 
 /// Close polls between two rounds.
 const SILENT_POLLS: u32 = 31;
-/// Time between two looks at the clock from which on the next polls make rounds.
+/// Time since the last round from which on the next polls make rounds.
 const LONGEST_SILENCE: Duration = Duration::from_micros(400);
-/// Time between two looks at the clock, if polls are as far apart as the last ones. Polls that take
-/// a long message each take microseconds. After 31 of them without a look the device thread would
-/// take the program for one that polls no more.
+/// Aimed time between two looks at the clock. A poll that takes a long message lasts for
+/// microseconds: after 31 of them without a look the device thread would take the program for one
+/// that polls no more.
 const UNSEEN: Duration = Duration::from_micros(10);
 /// Rounds without anything to do after which a program gives way that shares its processor with its
 /// peer: some 2 µs. Its peer fills the ring, or empties it, in some microseconds, and yields in
@@ -27,25 +27,21 @@ const CROWDED_ROUNDS: u32 = 1024;
 /// Number of rounds without a system call that take as long as one with it.
 const CALL_ROUNDS: u32 = 8;
 
-/// A poll that looks at the clock.
+/// A poll that makes a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TimedPoll {
-    /// Its rounds look at memory: all comes from processes of this host.
     Plain,
-    /// Its rounds look at a socket of the wire.
-    OverWire,
     /// Its rounds read or write a TCP connection, which takes longer than polls are apart.
     OverTcp,
     /// The program is about to sleep on the queue that it polls.
     BeforeSleep,
 }
 
-/// Returns after how many polls one looks at the clock, if the last `polls` `took` so long. Two at
-/// least: single ones would have to be as close as those of a program that finds nothing.
+/// Number of polls until the next look at the clock, if the last `polls` `took` so long.
 #[inline]
 fn polls_unseen(polls: u32, took: Duration) -> u32 {
     let fit = u128::from(polls) * UNSEEN.as_nanos() / took.as_nanos().max(1);
-    u32::try_from(fit).map_or(u32::MAX, |fit| fit.max(2))
+    u32::try_from(fit).map_or(u32::MAX, |fit| fit.max(1))
 }
 
 /// What the rounds of polling programs have found, and how close they were.
@@ -66,6 +62,8 @@ pub(crate) struct PolledRounds {
     may_be_unseen: u32,
     /// When a poll looked at the clock last.
     seen: Time,
+    /// When a poll made a round last, or polls were found to be apart.
+    rounded: Time,
 }
 
 impl PolledRounds {
@@ -79,6 +77,7 @@ impl PolledRounds {
             unseen: 0,
             may_be_unseen: 0,
             seen: Time(0),
+            rounded: Time(0),
         }
     }
 
@@ -106,22 +105,30 @@ impl PolledRounds {
         self.count(served, 1);
         self.silent += 1;
         self.unseen += 1;
-        // The poll that makes a round looks soon, and is not to be a single one.
+        // The poll that makes a round looks soon.
         if self.unseen >= self.may_be_unseen && self.may_be_silent() {
             let now = clock();
-            let close = polls.on_polls(self.unseen, now);
+            // The poll that makes a round belongs to them.
+            let close = polls.on_polls(self.silent + 1, self.known(), now);
             if !self.on_seen(now) || !close {
-                self.may_be_silent = 0;
+                (self.silent, self.may_be_silent) = (0, 0);
+                self.rounded = now;
             }
         }
     }
 
-    /// The clock was looked at. Returns whether that was soon after the last look.
+    /// Time from the last round to the last look at the clock.
+    #[inline]
+    fn known(&self) -> Duration {
+        self.seen.since(self.rounded)
+    }
+
+    /// The clock was looked at. Returns whether the last round was not long ago.
     #[inline]
     fn on_seen(&mut self, now: Time) -> bool {
         let took = now.since(std::mem::replace(&mut self.seen, now));
         self.may_be_unseen = polls_unseen(std::mem::take(&mut self.unseen), took);
-        took < LONGEST_SILENCE
+        now.since(self.rounded) < LONGEST_SILENCE
     }
 
     /// A round took as long as this number of `rounds` without a system call.
@@ -142,16 +149,17 @@ impl PolledRounds {
     /// were.
     #[inline]
     pub(crate) fn on_timed_poll(&mut self, polls: &Polls, poll: TimedPoll, now: Time) {
-        self.silent = 0;
+        let count = std::mem::take(&mut self.silent) + 1;
         self.unseen += 1;
-        polls.on_round(poll == TimedPoll::Plain);
+        polls.on_round();
         let close = match poll {
-            TimedPoll::Plain | TimedPoll::OverWire => polls.on_polls(self.unseen, now),
+            TimedPoll::Plain => polls.on_polls(count, self.known(), now),
             TimedPoll::OverTcp => polls.on_slow_poll(now),
             TimedPoll::BeforeSleep => false,
         };
         // Polls that find completions in a queue come between rounds, and count as close ones.
         let silent = self.on_seen(now) && close;
+        self.rounded = now;
         self.may_be_silent = if silent { SILENT_POLLS } else { 0 };
     }
 

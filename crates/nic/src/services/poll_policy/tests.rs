@@ -51,17 +51,17 @@ impl Day {
                 let end = self.now + Duration::from_micros(us);
                 while self.now < end {
                     self.advance(500);
-                    self.polls.on_polls(1, self.now);
+                    self.polls.on_polls(1, Duration::ZERO, self.now);
                 }
             }
             PollsInLots { apart, lots } => {
                 for _ in 0..lots {
                     self.advance(8 * apart);
-                    self.polls.on_polls(8, self.now);
+                    self.polls.on_polls(8, Duration::ZERO, self.now);
                 }
             }
             PollsOnce => {
-                self.polls.on_polls(1, self.now);
+                self.polls.on_polls(1, Duration::ZERO, self.now);
             }
             PollsInVain => {
                 self.polls.on_slow_poll(self.now);
@@ -192,7 +192,7 @@ fn a_program_that_looks_elsewhere_for_a_moment_is_not_at_it() {
 #[test]
 fn a_copy_of_another_thread_is_no_poll() {
     let (polls, now) = (Polls::new(), Time(1_000_000_000));
-    polls.on_polls(1, now);
+    polls.on_polls(1, Duration::ZERO, now);
     std::thread::scope(|scope| {
         scope.spawn(|| assert!(!polls.begin_errand(now)));
     });
@@ -335,7 +335,7 @@ fn a_program_that_visits_is_left_alone_until_it_leaves_something_undone() {
     }
 }
 
-/// A program whose polls make rounds. Says which of them look at the clock.
+/// A program that polls. Says which of its polls make rounds.
 struct RoundsDay {
     day: Day,
     rounds: PolledRounds,
@@ -355,18 +355,18 @@ impl RoundsDay {
     /// Polls `count` times, `apart` nanoseconds from each other, and finds nothing. Returns how
     /// many of the polls made rounds.
     fn poll(&mut self, count: u32, apart: u64) -> u32 {
-        let mut looks = 0;
+        let mut rounds = 0;
         for _ in 0..count {
             self.day.advance(apart);
             if self.rounds.may_be_silent() {
                 let Day { polls, now } = &self.day;
                 self.rounds.on_silent_poll(polls, false, || *now);
             } else {
-                looks += 1;
+                rounds += 1;
                 self.look(TimedPoll::Plain);
             }
         }
-        looks
+        rounds
     }
 
     fn look(&mut self, poll: TimedPoll) {
@@ -407,6 +407,35 @@ fn polls_that_are_apart_look_at_the_clock_as_often_as_close_ones() {
             program.poll(1, apart);
             assert_eq!(program.day.says(), "polls", "polls {apart} ns apart");
         }
+    }
+}
+
+/// Of one that works between its polls, each makes a round, as nobody else would soon.
+#[test]
+fn polls_of_a_program_that_does_more_make_rounds() {
+    for apart in [12_000, 30_000, 100_000, 250_000] {
+        let mut program = RoundsDay::new();
+        program.poll(1000, 300);
+        program.poll(100, 4000);
+        program.poll(64, apart);
+        assert_eq!(program.poll(100, apart), 100, "polls {apart} ns apart");
+        assert_ne!(program.day.says(), "polls");
+    }
+}
+
+/// A record of a ring may ask for a round right after a look at the clock.
+#[test]
+fn a_round_between_close_polls_ends_nothing() {
+    for before in 1..31 {
+        let mut program = RoundsDay::new();
+        program.poll(1000, 300);
+        while program.poll(1, 4000) == 0 {}
+        program.poll(before, 4000);
+        program.day.advance(4000);
+        program.look(TimedPoll::Plain);
+        program.poll(1, 4000);
+        program.poll(1, 4000);
+        assert_eq!(program.day.says(), "polls", "after {before} polls");
     }
 }
 
@@ -583,19 +612,5 @@ fn naps_grow_longer_only_for_what_is_within_this_host_and_comes_by_often() {
         assert_eq!(naps.length(), LONGEST_NAP_WITHIN_HOST);
         naps.grow_within_host(1);
         assert_eq!(naps.length(), LONGEST_NAP, "it computes");
-    }
-}
-
-#[test]
-fn a_program_whose_rounds_look_at_a_socket_is_not_within_the_host() {
-    let mut program = RoundsDay::new();
-    for (poll, is_within) in [
-        (TimedPoll::Plain, true),
-        (TimedPoll::OverWire, false),
-        (TimedPoll::Plain, true),
-        (TimedPoll::OverTcp, false),
-    ] {
-        program.look(poll);
-        assert_eq!(program.day.polls.are_within_host(), is_within, "{poll:?}");
     }
 }
