@@ -289,8 +289,8 @@ impl Offer {
     /// `connect(2)` failed. The program may connect the socket again, so the server must not find a
     /// full token.
     ///
-    /// Returns whether there is a connection all the same: the kernel begins a call again for a
-    /// signal without a handler, and another thread had put the stream under the number by then.
+    /// Returns true if the socket is connected: the kernel begins the call again for a signal
+    /// without a handler, and another thread had put the stream under the number by then.
     pub(crate) fn withdraw(self, fd: RawFd) -> bool {
         if !table::is_own() {
             return false;

@@ -75,7 +75,7 @@ impl Sleeper {
         let ready = [events.first().copied(), events.get(1).copied()];
         if ready.iter().flatten().any(is_device) {
             device.wait(events, Some(Duration::ZERO))?;
-            // A program may have done what was there. That it was is to be known all the same.
+            // The thread must learn that there was work, even if a program has done it since.
             events.extend(ready.into_iter().flatten());
         }
         Ok(())

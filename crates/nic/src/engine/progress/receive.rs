@@ -53,7 +53,7 @@ impl RoundState {
     pub(super) fn on_event(&mut self, nic: &Nic, token: Token, event: Readiness, now: Time) {
         match token {
             Token::Wake => nic.services.sleeper.clear_wake(),
-            // What it has is there as well.
+            // The events of the device's poller are in the same list.
             Token::Device => {}
             Token::Listener => drop(self.accept(nic, ACCEPT_BUDGET, now)),
             Token::In(id) => drop(self.receive(nic, id, now)),
@@ -119,9 +119,9 @@ impl RoundState {
         let came = qp.serve_stream(ready, &mut self.stream_room, now);
         if came != StreamTurn::Nothing {
             let in_bulk = came == StreamTurn::Much;
-            nic.services.sleeper.polls().on_wire();
-            self.hot.heat(HotSocket::Stream(number), in_bulk);
             let polls = nic.services.sleeper.polls();
+            polls.on_wire();
+            self.hot.heat(HotSocket::Stream(number), in_bulk);
             polls.expect_answers(self.hot.hides_connections());
         }
         came != StreamTurn::Nothing
@@ -187,6 +187,7 @@ impl RoundState {
                         self.receive(nic, id, now);
                         strangers += 1;
                     }
+                    // The first read takes the hello only; this one finds the end.
                     if self.incoming.is_foreign(id) {
                         self.receive(nic, id, now);
                     }
