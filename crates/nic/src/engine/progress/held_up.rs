@@ -68,8 +68,8 @@ impl RoundState {
 }
 
 impl Nic {
-    /// Leaves a shared socket of the wire unread before `until`. The device thread may sleep without
-    /// end, and the program that makes this round may never make another one.
+    /// Leaves a shared socket of the wire unread before `until`. The device thread may sleep
+    /// without end, and the program that makes this round may never make another one.
     pub(super) fn hold_up_wire(&self, wire: &Wire, number: u32, until: Time) {
         wire.hold_up(number, until);
         self.services.wake_for(until);
